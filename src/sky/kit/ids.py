@@ -1,0 +1,38 @@
+"""Names for rows: a prefix that says what it is and a body that no two processes share.
+
+Decides: the shape of an id. Never: ordering; rows are ordered by a database integer, since clocks step.
+Follows: an id can be chosen before the row exists, which is what makes outside effects repeatable.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_BODY_CHARS = 26
+PREFIXES = {
+    "compute": "cmp_",
+    "node": "nod_",
+    "task": "tsk_",
+    "execution": "exe_",
+    "provider": "prv_",
+    "offer": "ofr_",
+    "event": "evt_",
+    "rendezvous": "rdv_",
+}
+
+
+def new(noun: str) -> str:
+    """A fresh id for ``noun``: its prefix and 26 characters, 48 bits of time and 80 of chance."""
+    number = ((time.time_ns() // 1_000_000) << 80) | secrets.randbits(80)
+    digits: list[str] = []
+    for _ in range(_BODY_CHARS):
+        number, digit = divmod(number, 32)
+        digits.append(_ALPHABET[digit])
+    return PREFIXES[noun] + "".join(reversed(digits))
+
+
+def is_id(text: str) -> bool:
+    """Whether ``text`` has the shape of an id of any noun, so that it cannot be taken as a name."""
+    return text.startswith(tuple(PREFIXES.values()))

@@ -1,0 +1,1 @@
+"""What processes say to each other: flat, frozen, versioned shapes, and nothing that acts on them."""

@@ -1,0 +1,58 @@
+"""The one error object every face answers with.
+
+Decides: its fields and the closed set of codes. Never: which condition gets which code (``domain/errors``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+ErrorCode = Literal[
+    "not_found",
+    "revision_conflict",
+    "idempotency_conflict",
+    "lease_held",
+    "name_taken",
+    "compute_not_connected",
+    "compute_not_accepting",
+    "compute_not_resizable",
+    "unsupported_provider",
+    "unsupported_plugin",
+    "secret_in_definition",
+    "hash_mismatch",
+    "task_failed",
+    "task_indeterminate",
+    "duplication_not_acknowledged",
+    "capability_mismatch",
+    "release_pending",
+    "invalid_request",
+    "precondition_required",
+    "method_not_allowed",
+    "unsupported_media_type",
+    "cursor_expired",
+    "unauthorized",
+    "forbidden",
+    "payload_too_large",
+    "storage_full",
+    "busy",
+    "provider_in_use",
+    "provider_refused",
+    "node_lost",
+    "worker_died",
+    "timed_out",
+    "cancelled",
+    "internal",
+]
+CODES: frozenset[str] = frozenset(get_args(ErrorCode))
+
+
+class Error(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong: match on ``code``, show ``message``, and try again only if ``retryable``."""
+
+    code: ErrorCode
+    message: str
+    retryable: bool
+    request_id: str | None = None
+    details: dict[str, Any] | None = None
