@@ -1,6 +1,7 @@
 """The one error object every face answers with.
 
 Decides: its fields and the closed set of codes. Never: which condition gets which code (``domain/errors``).
+Follows: a client matches on ``code`` and never has to read prose.
 """
 
 from __future__ import annotations
