@@ -1,0 +1,56 @@
+"""An offer: one kind of machine that a provider would sell now, and for how much.
+
+Decides: what is known of a machine before it is bought, and the name an offer keeps between two fetches.
+Never: asks a provider, or picks one offer over another (``plan/offer`` does).
+Follows: prices are integer micro-dollars per hour. No price for a market means that the machine is not
+sold on it; a price of 0 means that it is free there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+BillingUnit = Literal["second", "minute", "hour"]
+Market = Literal["spot", "on_demand"]
+_BODY_CHARS = 26
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One kind of machine of one provider in one region.
+
+    ``memory_gb``, ``vram`` and ``disk_gb`` are GiB, ``vram`` of one accelerator. ``available`` is how many
+    could be bought now (None: the provider does not say). ``specific`` is what only the provider's own
+    code reads when it launches.
+    """
+
+    id: str
+    provider_id: str
+    provider_name: str
+    kind: str
+    instance_type: str
+    cpus: int
+    memory_gb: float
+    accelerator: str | None = None
+    accelerator_count: int = 0
+    vram: float | None = None
+    disk_gb: float | None = None
+    architecture: str | None = None
+    region: str | None = None
+    available: int | None = None
+    on_demand_micro: int | None = None
+    spot_micro: int | None = None
+    billing_unit: BillingUnit = "second"
+    specific: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def price_micro(self, market: Market) -> int | None:
+        """Micro-dollars per hour on ``market``, or None when it is not sold there."""
+        return self.spot_micro if market == "spot" else self.on_demand_micro
+
+
+def offer_id(provider_id: str, instance_type: str, region: str | None) -> str:
+    """The id of an offer: the same every time that the same thing is offered."""
+    seed = "\x1f".join((provider_id, instance_type, region or ""))
+    return "ofr_" + hashlib.sha256(seed.encode()).hexdigest()[:_BODY_CHARS]
