@@ -1,0 +1,104 @@
+"""When a request may be sent again, and after how long: the part both drivers share.
+
+Decides: which losses and which answers are worth another try, the pause before it, and when to give up.
+Never: sends, sleeps, or reads a socket.
+Follows: a daemon that is killed and comes back at its address within ``PATIENCE_S`` is not noticed by
+callers, except as time; a request that may have had its effect and carries no key is never sent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sky.client.errors import ApiError, api_error_class
+from sky.client.request import Call, Reply
+from sky.kit import backoff
+from sky.kit.clock import SystemClock
+
+PATIENCE_S = 60.0
+"""How long a daemon may be away before a request fails."""
+PAUSE_FIRST_S = 0.05
+PAUSE_LONGEST_S = 1.0
+BUSY_PAUSE_LONGEST_S = 10.0
+"""The longest pause a daemon may ask for."""
+TRY_AGAIN_STATUSES = frozenset({429, 502, 503, 504})
+
+_clock = SystemClock()
+
+
+class Attempts:
+    """The tries of one request. ``sent`` tells a loss before anything was sent from one after."""
+
+    def __init__(self, call: Call[Any], patience_s: float = PATIENCE_S) -> None:
+        self._repeatable = call.repeatable
+        self._patience_s = patience_s
+        self._began_s = _clock.monotonic_s()
+        self._failures = 0
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since the first try began."""
+        return _clock.monotonic_s() - self._began_s
+
+    def after_loss(self, *, sent: bool) -> float | None:
+        """Seconds to pause before the next try after the connection was lost; None to give up."""
+        if sent and not self._repeatable:
+            return None
+        return self._pause(None)
+
+    def after_answer(self, status: int, headers: Mapping[str, str]) -> float | None:
+        """Seconds to pause when an answer asks to try again; None when it is the answer."""
+        asked = _retry_after_s(headers)
+        still_running = status == 409 and asked is not None
+        if not self._repeatable or not (status in TRY_AGAIN_STATUSES or still_running):
+            return None
+        return self._pause(asked)
+
+    def _pause(self, asked_s: float | None) -> float | None:
+        self._failures += 1
+        pause = backoff.delay_s(self._failures, first_s=PAUSE_FIRST_S, longest_s=PAUSE_LONGEST_S)
+        if asked_s is not None:
+            pause = max(pause, min(asked_s, BUSY_PAUSE_LONGEST_S))
+        return pause if self.waited_s + pause <= self._patience_s else None
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    text = headers.get("retry-after")
+    try:
+        return None if text is None else max(0.0, float(text))
+    except ValueError:
+        return None
+
+
+class _Refusal(msgspec.Struct):
+    """The error object as far as it can be read: a newer daemon's code is kept, not refused."""
+
+    code: str = ""
+    message: str = ""
+    retryable: bool = False
+    request_id: str | None = None
+    details: dict[str, Any] | None = None
+
+
+_refusals = msgspec.json.Decoder(_Refusal)
+
+
+def refusal(call: Call[Any], reply: Reply) -> ApiError:
+    """The error that an answer with a status of 400 or more stands for."""
+    try:
+        told = _refusals.decode(reply.content)
+    except msgspec.DecodeError:
+        told = _Refusal()
+    shown = reply.content[:200].decode("utf-8", "replace").strip()
+    message = told.message or f"{call.method} {call.path} was answered with {reply.status} {shown}"
+    code = told.code or _code_without_body(reply.status)
+    kind = api_error_class(code, reply.status)
+    return kind(message, code, reply.status, told.retryable, told.details, told.request_id)
+
+
+def _code_without_body(status: int) -> str:
+    # An answer to HEAD has no body, and a proxy's has not ours.
+    return {404: "not_found", 401: "unauthorized", 403: "forbidden"}.get(status, "internal")

@@ -1,0 +1,337 @@
+"""Finds the daemon of this user, or starts it; stops it; says how it is.
+
+Decides: where a client connects: SKY_URL, else the daemon whose address is in the state folder, else a
+new one started there. Never: runs inside the daemon; ends a process that is not the daemon of this folder.
+Follows: clients that start at the same moment end with one daemon (a file lock, and another look once it
+is held); a daemon that dies while coming up is noticed at once, and its log is shown, not waited for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from sky.client.errors import ApiError, DaemonStartFailed, DaemonStopFailed, DaemonUnreachable
+from sky.client.http import Http
+from sky.client.request import Call
+from sky.kit.clock import SystemClock
+
+START_S = 15.0
+STOP_S = 30.0
+LIVE_S = 2.0
+"""How long a daemon that should be there may take to say so."""
+POLL_S = 0.02
+LOG_TAIL_LINES = 20
+LOG_TAIL_BYTES = 16 * 1024
+SERVER_MODULE = "sky.server.main"
+
+_clock = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon that answered. ``pid`` is None when it was named by SKY_URL; ``started`` by this call."""
+
+    url: str
+    pid: int | None = None
+    release: str | None = None
+    started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the daemon of a state folder is. ``stale``: its address is written there, and nobody answers."""
+
+    running: bool
+    home: Path
+    url: str | None = None
+    pid: int | None = None
+    release: str | None = None
+    stale: bool = False
+
+
+def home_dir(home: str | os.PathLike[str] | None = None) -> Path:
+    """The state folder: the one given, else SKY_HOME, else ``~/.sky``. Absolute; need not exist."""
+    chosen = home or os.environ.get("SKY_HOME") or "~/.sky"
+    return Path(chosen).expanduser().absolute()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    home: str | os.PathLike[str] | None = None,
+    database: str | None = None,
+    start_if_absent: bool = True,
+) -> Http:
+    """A client of the daemon at ``url``, else at SKY_URL, else of the state folder's, started if need be.
+
+    Raises DaemonUnreachable when an address was given and nobody answers there (or when starting was not
+    allowed), and DaemonStartFailed when the daemon does not come up.
+    """
+    token = os.environ.get("SKY_TOKEN") or None
+    named = url or os.environ.get("SKY_URL")
+    if named:
+        return Http(named, token=token)
+    folder = home_dir(home)
+    found = _recorded_and_live(folder)
+    if found is None:
+        if not start_if_absent:
+            raise DaemonUnreachable(f"no daemon runs for {folder}: start one with `sky server start`")
+        found = start(folder, database=database)
+    return Http(found.url, token=token, locate=lambda: _recorded(folder).url)
+
+
+def start(
+    home: str | os.PathLike[str] | None = None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    database: str | None = None,
+    timeout_s: float = START_S,
+    extra: tuple[str, ...] = (),
+) -> Daemon:
+    """Start the daemon of a state folder, or find the one that runs. Returns when it answers.
+
+    Raises DaemonStartFailed with the end of its log when it dies or is not up after ``timeout_s`` seconds.
+    """
+    folder = home_dir(home)
+    _make_private(folder)
+    deadline_s = _clock.monotonic_s() + timeout_s
+    with _locked(folder / "start.lock", deadline_s, folder):
+        found = _recorded_and_live(folder)
+        if found is not None:
+            return found
+        log = folder / "server.log"
+        log_from = log.stat().st_size if log.exists() else 0
+        child = _spawn(folder, command_line(folder, host=host, port=port, database=database, extra=extra))
+        try:
+            return _wait_until_live(folder, child, log_from, deadline_s)
+        except BaseException:
+            _end(child)
+            raise
+
+
+def command_line(
+    home: Path,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    database: str | None = None,
+    extra: tuple[str, ...] = (),
+) -> list[str]:
+    """The command that is the daemon: also what runs in the foreground."""
+    command = [sys.executable, "-m", SERVER_MODULE, "--home", str(home)]
+    for option, value in (("--host", host), ("--port", port), ("--database", database)):
+        if value is not None:
+            command += [option, str(value)]
+    return [*command, *extra]
+
+
+def status(home: str | os.PathLike[str] | None = None) -> Status:
+    """How the daemon of a state folder is. Never starts one."""
+    folder = home_dir(home)
+    recorded = _recorded(folder)
+    if recorded.url is None:
+        return Status(False, folder)
+    running = _is_live(recorded.url)
+    return Status(running, folder, recorded.url, recorded.pid, recorded.release, stale=not running)
+
+
+def stop(home: str | os.PathLike[str] | None = None, *, timeout_s: float = STOP_S) -> Status:
+    """Ask the daemon of a state folder to end, and wait until it has. Returns how it was before.
+
+    Does nothing when none runs. Raises DaemonStopFailed when it is still there after ``timeout_s`` seconds.
+    """
+    before = status(home)
+    record = before.home / "daemon.json"
+    if before.pid is None:
+        return before
+    if not _is_daemon_of(before.pid, before.home):
+        if not before.running:
+            # Its process is gone, and the number may be another program's by now.
+            record.unlink(missing_ok=True)
+            return before
+        raise DaemonStopFailed(
+            f"{before.url} answers, but process {before.pid} of {record} is not the daemon of {before.home}; "
+            "stop it where it was started"
+        )
+    os.kill(before.pid, signal.SIGTERM)
+    deadline_s = _clock.monotonic_s() + timeout_s
+    while _is_daemon_of(before.pid, before.home):
+        if _clock.monotonic_s() > deadline_s:
+            raise DaemonStopFailed(
+                f"the daemon (process {before.pid}) was asked to end {timeout_s:.0f} s ago and has not; "
+                f"`kill -9 {before.pid}` ends it at once and loses nothing that was acknowledged"
+            )
+        time.sleep(POLL_S)
+    if _recorded(before.home).pid == before.pid:
+        record.unlink(missing_ok=True)
+    return before
+
+
+def log_tail(home: Path, start: int = 0, lines: int = LOG_TAIL_LINES) -> str:
+    """The last lines that the daemon wrote to its log after byte ``start``."""
+    try:
+        with open(home / "server.log", "rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(start if start <= size else 0, size - LOG_TAIL_BYTES))
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+# ── looking ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What a daemon writes into its state folder while it serves."""
+
+    url: str | None = None
+    pid: int | None = None
+    release: str | None = None
+
+
+_records = msgspec.json.Decoder(_Record)
+
+
+def _recorded(folder: Path) -> _Record:
+    try:
+        return _records.decode((folder / "daemon.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return _Record()
+
+
+def _recorded_and_live(folder: Path) -> Daemon | None:
+    recorded = _recorded(folder)
+    if recorded.url is None or not _is_live(recorded.url):
+        return None
+    return Daemon(recorded.url, recorded.pid, recorded.release)
+
+
+def _is_live(url: str) -> bool:
+    probe = Http(url, patience_s=0.0)
+    call = Call("GET", "/v1/health/live", lambda reply: True, timeout_s=LIVE_S)
+    try:
+        return probe.send(call)
+    except (ApiError, DaemonUnreachable):
+        return False
+    finally:
+        probe.close()
+
+
+def _is_daemon_of(pid: int, folder: Path) -> bool:
+    words = _words_of(pid)
+    if SERVER_MODULE not in words or "--home" not in words[:-1]:
+        return False
+    home = words[words.index("--home") + 1]
+    return os.path.realpath(home) == os.path.realpath(folder)
+
+
+def _words_of(pid: int) -> list[str]:
+    """The command line of a running process; empty when there is none (or it is a zombie)."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+    except OSError:
+        if Path("/proc/self").is_dir():
+            return []
+    told = subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        timeout=LIVE_S,
+        check=False,
+    )
+    return told.stdout.split()
+
+
+# ── starting ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as failed:
+        raise DaemonStartFailed(f"the state folder {folder} cannot be made: {failed}") from failed
+
+
+@contextmanager
+def _locked(path: Path, deadline_s: float, folder: Path) -> Generator[None]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if _clock.monotonic_s() > deadline_s:
+                    message = f"another process has been starting the daemon of {folder} for too long"
+                    raise DaemonStartFailed(message) from None
+                time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _spawn(folder: Path, command: list[str]) -> subprocess.Popen[bytes]:
+    with open(folder / "server.log", "ab", opener=_private) as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            start_new_session=True,
+            close_fds=True,
+        )
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _wait_until_live(
+    folder: Path, child: subprocess.Popen[bytes], log_from: int, deadline_s: float
+) -> Daemon:
+    while True:
+        code = child.poll()
+        if code is not None:
+            how = f"ended with code {code}" if code >= 0 else f"was ended by signal {-code}"
+            raise DaemonStartFailed(_with_log(f"the daemon {how} while starting", folder, log_from))
+        recorded = _recorded(folder)
+        if recorded.url and recorded.pid == child.pid and _is_live(recorded.url):
+            return Daemon(recorded.url, child.pid, recorded.release, started=True)
+        if _clock.monotonic_s() > deadline_s:
+            raise DaemonStartFailed(_with_log("the daemon did not answer in time", folder, log_from))
+        time.sleep(POLL_S)
+
+
+def _with_log(message: str, folder: Path, log_from: int) -> str:
+    tail = log_tail(folder, log_from)
+    shown = f"its log ends with:\n{tail}" if tail else "its log is empty"
+    return f"{message} ({folder / 'server.log'}); {shown}"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    for ask in _ways_to_end(child):
+        if child.poll() is not None:
+            return
+        ask()
+        try:
+            child.wait(LIVE_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _ways_to_end(child: subprocess.Popen[bytes]) -> tuple[Callable[[], None], ...]:
+    return child.terminate, child.kill

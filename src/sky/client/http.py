@@ -1,0 +1,306 @@
+"""The synchronous driver: sends the values of ``calls`` over kept-alive connections, from any thread.
+
+Decides: connections, timeouts, and that a lost one is made again (when, says ``attempts``).
+Never: knows what an operation means; follows proxies of the environment (the daemon is named, not found).
+Follows: written over sockets and the standard library's response parser because the client's share of a
+call is small change: measured against a minimal server, the two requests of one call take 0.30 ms this
+way, 0.80 ms with httpx2, 0.65 to 0.80 ms with aiohttp in a thread, and importing those costs 160 and 320 ms
+more. A request leaves in one segment, so that the other side wakes once. The asynchronous driver is httpx2.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from sky.client.attempts import PATIENCE_S, Attempts, refusal
+from sky.client.errors import DaemonUnreachable, InvalidRequest
+from sky.client.request import Call, Reply
+
+T = TypeVar("T")
+
+CONNECT_S = 5.0
+IDLE_CONNECTIONS_MAX = 16
+KEEPALIVE_IDLE_S = 15
+KEEPALIVE_INTERVAL_S = 5
+KEEPALIVE_PROBES = 3
+READ_BYTES = 256 * 1024
+USER_AGENT = "skyfleet"
+_LOST = (OSError, http.client.HTTPException)
+"""What a broken connection raises: resets, timeouts, TLS failures, answers cut short."""
+
+
+class _Connection:
+    """One socket to the daemon, and the request that is on it."""
+
+    def __init__(self, where: SplitResult, tls: ssl.SSLContext | None) -> None:
+        host = where.hostname or "127.0.0.1"
+        port = where.port or (443 if tls else 80)
+        raw = socket.create_connection((host, port), timeout=CONNECT_S)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+        self.socket = tls.wrap_socket(raw, server_hostname=host) if tls else raw
+        self.sent = False
+
+    def usable(self) -> bool:
+        """Whether an idle connection is still open: anything readable on one is its end."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN | select.POLLHUP | select.POLLERR)
+        return not poll.poll(0)
+
+    def exchange(self, head: bytes, call: Call[Any]) -> http.client.HTTPResponse:
+        """Send a request and read its answer as far as the headers."""
+        self.sent = False
+        self.socket.settimeout(call.timeout_s)
+        self._write(head, call)
+        response = http.client.HTTPResponse(self.socket, method=call.method)
+        response.begin()
+        return response
+
+    def _write(self, head: bytes, call: Call[Any]) -> None:
+        body = call.body
+        if body is None or isinstance(body, bytes):
+            self.sent = True
+            self.socket.sendall(head + body if body else head)
+            return
+        self.sent = True
+        self.socket.sendall(head)
+        for piece in body():
+            if piece:
+                self.socket.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self.socket.sendall(b"0\r\n\r\n")
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def abort(self) -> None:
+        """End it under whoever reads it in another thread."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+class Streamed:
+    """An answer being read as it comes. Close it, or use it as a context manager."""
+
+    def __init__(self, connection: _Connection, response: http.client.HTTPResponse) -> None:
+        self._connection = connection
+        self._response = response
+        self.status = response.status
+        self.headers = _headers(response)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The content in pieces, as they arrive. A broken connection raises ``ConnectionError``."""
+        while True:
+            try:
+                piece = self._response.read1(READ_BYTES)
+            except _LOST as lost:
+                raise ConnectionError(f"the answer was cut short: {lost or type(lost).__name__}") from lost
+            if not piece:
+                if self._response.length:
+                    raise ConnectionError(
+                        f"the answer was cut short: {self._response.length} bytes are missing"
+                    )
+                return
+            yield piece
+
+    def abort(self) -> None:
+        """Make whoever reads this in another thread stop: their read raises or ends."""
+        self._connection.abort()
+
+    def close(self) -> None:
+        self._connection.abort()
+        self._response.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Http:
+    """A daemon at an address. Safe to use from several threads; ``close`` when done.
+
+    ``locate`` is asked for a newer address when nobody answers at the one it has.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        patience_s: float = PATIENCE_S,
+        locate: Callable[[], str | None] | None = None,
+    ) -> None:
+        self._token = token
+        self._patience_s = patience_s
+        self._locate = locate
+        self._lock = threading.Lock()
+        self._idle: list[_Connection] = []
+        self._move_to(url)
+        _everyone.add(self)
+
+    @property
+    def url(self) -> str:
+        """Where requests go, without a trailing slash."""
+        return self._url
+
+    def send(self, call: Call[T], *, patience_s: float | None = None) -> T:
+        """Carry out one operation and read its answer.
+
+        Raises ApiError when the daemon refuses and DaemonUnreachable when it stays away for longer than
+        ``patience_s`` (default: this client's).
+        """
+        connection, response, reply = self._exchange(call, patience_s, whole=True)
+        if response.will_close:
+            connection.close()
+        else:
+            self._give_back(connection)
+        if reply.status >= 400:
+            raise refusal(call, reply)
+        return call.decode(reply)
+
+    def open(self, call: Call[Any], *, patience_s: float | None = None) -> Streamed:
+        """Begin one operation and hand over its answer as a stream. Raises as ``send`` does."""
+        connection, response, reply = self._exchange(call, patience_s, whole=False)
+        if reply.status >= 400:
+            connection.close()
+            raise refusal(call, reply)
+        return Streamed(connection, response)
+
+    def close(self) -> None:
+        """Close the idle connections. The client can still be used afterwards."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    # ── one try, and the next ───────────────────────────────────────────────────────────────────
+
+    def _exchange(
+        self, call: Call[Any], patience_s: float | None, *, whole: bool
+    ) -> tuple[_Connection, http.client.HTTPResponse, Reply]:
+        attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
+        while True:
+            connection: _Connection | None = None
+            try:
+                connection = self._take()
+                response = connection.exchange(self._head(call), call)
+                content = response.read() if whole or response.status >= 400 else b""
+            except _LOST as lost:
+                pause = attempts.after_loss(sent=connection is not None and connection.sent)
+                if connection is not None:
+                    connection.close()
+                if pause is None:
+                    raise self._unreachable(call, attempts, lost) from lost
+            except BaseException:
+                # Interrupted between a request and its answer: nobody else may read that answer.
+                if connection is not None:
+                    connection.close()
+                raise
+            else:
+                reply = Reply(response.status, _headers(response), content)
+                again = attempts.after_answer(reply.status, reply.headers) if reply.status >= 400 else None
+                if again is None:
+                    return connection, response, reply
+                connection.close()
+                pause = again
+            time.sleep(pause)
+            self._follow()
+
+    def _unreachable(self, call: Call[Any], attempts: Attempts, lost: Exception) -> DaemonUnreachable:
+        reason = str(lost) or type(lost).__name__
+        return DaemonUnreachable(
+            f"no answer from {self._url} to {call.method} {call.path} "
+            f"within {attempts.waited_s:.1f} s ({reason}). "
+            "Is the daemon running? `sky server status` tells, `sky server start` starts it."
+        )
+
+    def _follow(self) -> None:
+        url = self._locate() if self._locate else None
+        if url and url.rstrip("/") != self._url:
+            self.close()
+            self._move_to(url)
+
+    # ── connections ─────────────────────────────────────────────────────────────────────────────
+
+    def _move_to(self, url: str) -> None:
+        where = urlsplit(url if "://" in url else f"http://{url}")
+        if where.scheme not in ("http", "https") or not where.hostname:
+            message = f"{url!r} is not the address of a daemon: something like http://127.0.0.1:7590 is"
+            raise InvalidRequest(message, "invalid_request", 400)
+        self._where = where
+        self._url = f"{where.scheme}://{where.netloc}{where.path}".rstrip("/")
+        self._prefix = where.path.rstrip("/")
+        self._tls = ssl.create_default_context() if where.scheme == "https" else None
+        host = where.netloc.rpartition("@")[2]
+        lines = f"Host: {host}\r\nUser-Agent: {USER_AGENT}\r\n"
+        if self._token:
+            lines += f"Authorization: Bearer {self._token}\r\n"
+        self._common = lines
+
+    def _head(self, call: Call[Any]) -> bytes:
+        lines = [f"{call.method} {self._prefix}{call.target} HTTP/1.1\r\n", self._common]
+        for name, value in call.headers:
+            if "\n" in value or "\r" in value:
+                raise InvalidRequest(f"the header {name} cannot carry {value!r}", "invalid_request", 400)
+            lines.append(f"{name}: {value}\r\n")
+        if isinstance(call.body, bytes):
+            lines.append(f"Content-Length: {len(call.body)}\r\n")
+        elif call.body is not None:
+            lines.append("Transfer-Encoding: chunked\r\n")
+        lines.append("\r\n")
+        return "".join(lines).encode("latin-1")
+
+    def _take(self) -> _Connection:
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return _Connection(self._where, self._tls)
+            if connection.usable():
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: _Connection) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE_CONNECTIONS_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def forget_connections(self) -> None:
+        """After a fork: the parent's sockets are not ours to speak on."""
+        self._lock = threading.Lock()
+        self._idle = []
+
+
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
+
+
+_everyone: weakref.WeakSet[Http] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_everyone):
+        client.forget_connections()
+
+
+os.register_at_fork(after_in_child=_after_fork)

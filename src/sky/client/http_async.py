@@ -1,0 +1,119 @@
+"""The asynchronous driver: sends the values of ``calls`` with httpx2 from one event loop.
+
+Decides: connections and timeouts; when to send again, says ``attempts``, as for the other driver.
+Never: knows what an operation means; reads proxies or certificates from the environment.
+Follows: for programs that live in an event loop; the SDK's own calls go through the synchronous driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Self, TypeVar
+
+import httpx2
+
+from sky.client.attempts import PATIENCE_S, Attempts, refusal
+from sky.client.errors import DaemonUnreachable
+from sky.client.request import Call, Reply
+
+T = TypeVar("T")
+
+CONNECT_S = 5.0
+CONNECTIONS_MAX = 100
+IDLE_CONNECTIONS_MAX = 16
+KEEPALIVE_EXPIRY_S = 60.0
+_NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class AsyncHttp:
+    """A daemon at an address, for one event loop. ``aclose`` when done, or use as a context manager."""
+
+    def __init__(self, url: str, *, token: str | None = None, patience_s: float = PATIENCE_S) -> None:
+        self._url = url.rstrip("/")
+        self._patience_s = patience_s
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        limits = httpx2.Limits(
+            max_connections=CONNECTIONS_MAX,
+            max_keepalive_connections=IDLE_CONNECTIONS_MAX,
+            keepalive_expiry=KEEPALIVE_EXPIRY_S,
+        )
+        self._client = httpx2.AsyncClient(base_url=self._url, headers=headers, limits=limits, trust_env=False)
+
+    @property
+    def url(self) -> str:
+        """Where requests go, without a trailing slash."""
+        return self._url
+
+    async def send(self, call: Call[T], *, patience_s: float | None = None) -> T:
+        """Carry out one operation and read its answer. Raises as ``Http.send`` does."""
+        attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
+        while True:
+            try:
+                response = await self._client.send(self._request(call))
+            except httpx2.TransportError as lost:
+                pause = self._pause_after(attempts, call, lost)
+            else:
+                reply = Reply(response.status_code, response.headers, response.content)
+                if reply.status < 400:
+                    return call.decode(reply)
+                again = attempts.after_answer(reply.status, reply.headers)
+                if again is None:
+                    raise refusal(call, reply)
+                pause = again
+            await asyncio.sleep(pause)
+
+    @asynccontextmanager
+    async def open(
+        self, call: Call[Any], *, patience_s: float | None = None
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Begin one operation and hand over its answer in pieces as they arrive."""
+        attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
+        while True:
+            try:
+                response = await self._client.send(self._request(call), stream=True)
+                break
+            except httpx2.TransportError as lost:
+                pause = self._pause_after(attempts, call, lost)
+            await asyncio.sleep(pause)
+        try:
+            if response.status_code >= 400:
+                content = await response.aread()
+                raise refusal(call, Reply(response.status_code, response.headers, content))
+            yield response.aiter_raw()
+        finally:
+            await response.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _request(self, call: Call[Any]) -> httpx2.Request:
+        body = call.body
+        content = _pieces(body) if callable(body) else body
+        timeout = httpx2.Timeout(call.timeout_s, connect=CONNECT_S)
+        return self._client.build_request(
+            call.method, call.target, content=content, headers=list(call.headers), timeout=timeout
+        )
+
+    def _pause_after(self, attempts: Attempts, call: Call[Any], lost: httpx2.TransportError) -> float:
+        pause = attempts.after_loss(sent=not isinstance(lost, _NOTHING_SENT))
+        if pause is None:
+            reason = str(lost) or type(lost).__name__
+            raise DaemonUnreachable(
+                f"no answer from {self._url} to {call.method} {call.path} "
+                f"within {attempts.waited_s:.1f} s ({reason})"
+            ) from lost
+        return pause
+
+
+async def _pieces(body: Callable[[], Iterable[bytes]]) -> AsyncIterator[bytes]:
+    for piece in body():
+        yield piece
