@@ -164,6 +164,8 @@ def separate_worlds() -> Kind:
     worlds: dict[str, FakeCloud] = {}
 
     def create(setup: Setup) -> FakeProvider:
-        return FakeProvider(setup, worlds.setdefault(setup.provider_id, world_of(setup)))
+        if setup.provider_id not in worlds:
+            worlds[setup.provider_id] = world_of(setup)
+        return FakeProvider(setup, worlds[setup.provider_id])
 
     return Kind.of(FakeProvider, create)

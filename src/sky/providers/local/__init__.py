@@ -1,0 +1,1 @@
+"""Machines that are process groups on this computer."""

@@ -1,0 +1,66 @@
+"""What a node's processes see of the daemon's environment, and what they are told instead.
+
+Decides: the variables of a node. Never: passes on a credential; what is not listed does not pass.
+Follows: a secret in the daemon's environment cannot be read by what users run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from sky.providers.base import LaunchOrder
+
+PASSED = frozenset(
+    {
+        "CONDA_PREFIX",
+        "CURL_CA_BUNDLE",
+        "HOME",
+        "LANG",
+        "LD_LIBRARY_PATH",
+        "PATH",
+        "REQUESTS_CA_BUNDLE",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TZ",
+        "VIRTUAL_ENV",
+        "VIRTUAL_ENV_PROMPT",
+    }
+)
+PASSED_PREFIXES = ("PIP_", "UV_")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|CREDENTIAL|_KEY$|USERNAME")
+
+
+def node_environment(
+    order: LaunchOrder, folder: Path, lock_fd: int, gpus: tuple[int, ...] | None, source: Mapping[str, str]
+) -> dict[str, str]:
+    """The whole environment of a node's agent. ``gpus``: which it may use; None: the computer has none."""
+    passed = {
+        name: value
+        for name, value in source.items()
+        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not _SECRET.search(name)
+    }
+    path = source.get("PYTHONPATH")
+    if path:
+        # The agent begins in another folder, where a relative entry would mean something else.
+        passed["PYTHONPATH"] = os.pathsep.join(
+            str(Path(entry).absolute()) for entry in path.split(os.pathsep)
+        )
+    told = {
+        "SKY_AGENT_NODE": order.tag,
+        "SKY_AGENT_URL": order.agent.url,
+        "SKY_AGENT_TOKEN_FILE": str(folder / "token"),
+        "SKY_AGENT_HOME": str(folder),
+        "SKY_AGENT_SPEC": str(folder / "spec.json"),
+        "SKY_AGENT_TTL_SECONDS": str(order.ttl_seconds),
+        "SKY_AGENT_LOCK_FD": str(lock_fd),
+        **dict.fromkeys(THREADS, str(order.offer.cpus)),
+    }
+    if order.agent.url_file is not None:
+        told["SKY_AGENT_URL_FILE"] = order.agent.url_file
+    if gpus is not None:
+        told["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in gpus)
+    return passed | told
