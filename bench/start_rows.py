@@ -1,0 +1,31 @@
+"""How long the product takes to be there: importing it, its help, a daemon that answers.
+
+Decides: each is a whole new process, timed from outside. Never: counts the first run, which fills the caches.
+Follows: an interpreter that does nothing is timed too, and is part of every figure here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def seconds(command: list[str]) -> float:
+    began_s = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=60, check=True)
+    return time.perf_counter() - began_s
+
+
+def measure(python: str, rounds: int, note: Callable[[str, float], None]) -> None:
+    sky = str(Path(python).with_name("sky"))
+    rows = {
+        "python_ms": [python, "-c", "pass"],
+        "import_sky_ms": [python, "-c", "import sky"],
+        "sky_help_ms": [sky, "--help"],
+    }
+    for row, command in rows.items():
+        seconds(command)
+        for _ in range(rounds):
+            note(row, seconds(command) * 1000)
