@@ -1,0 +1,223 @@
+"""A compute: how many nodes somebody wants, of which kind, and whether they are there.
+
+Decides: its facts, the table of its legal moves, and the values a plan reads.
+Never: which nodes to ask for (``plan/compute``). Follows: ``deleted`` is final, and so is ``failed``
+but for its deletion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sky.domain.lifecycle import Fact, Move, Table
+
+REQUESTED, PROVISIONING, RECOVERING = "requested", "provisioning", "recovering"
+READY, DEGRADED, FAILED = "ready", "degraded", "failed"
+DELETING, DELETED = "deleting", "deleted"
+
+ACCEPTING = frozenset({REQUESTED, PROVISIONING, RECOVERING, READY, DEGRADED})
+LIVE = ACCEPTING | {FAILED, DELETING}
+STATES: dict[str, str] = {
+    REQUESTED: "Asked for; no loop has looked yet. Left within a tick.",
+    PROVISIONING: "Nodes are being bought or made ready, and it has never been ready as it is now wanted.",
+    RECOVERING: "It was ready, nodes were lost, and others are being bought in their place.",
+    READY: "As many nodes as wanted are ready.",
+    DEGRADED: "Nodes are missing and the last try to buy them failed; it is tried again.",
+    FAILED: "Nothing that its spec allows can ever be bought. Left only by deletion.",
+    DELETING: "Its machines are being given back.",
+    DELETED: "Every machine is gone, on its provider's word. Final.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many nodes are wanted; ``low`` and ``high`` differ only when the compute scales itself."""
+
+    desired: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One kind of machine that would do. Costs in micro-dollars per hour."""
+
+    provider: str
+    accelerator: str | None
+    accelerator_count: int
+    cpus: int | None
+    memory_gb: float | None
+    disk_gb: float | None
+    region: str | None
+    architecture: str | None
+    max_hourly_micro: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The part of a spec that decides what to buy."""
+
+    alternatives: tuple[Alternative, ...]
+    selection: str
+    allocation: str
+    provision_timeout_us: int
+    idle_timeout_us: int
+    cooldown_us: int
+    concurrency: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeProvisioning(Fact):
+    """Nodes are missing and being bought."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRecovering(Fact):
+    """Nodes that were there are gone and being replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeReady(Fact):
+    """All wanted nodes are ready, at ``observed_generation``."""
+
+    ready_us: int
+    observed_generation: int
+    last_error: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDegraded(Fact):
+    """Nodes are missing and could not be bought just now."""
+
+    last_error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeFailed(Fact):
+    """Nothing the spec allows can be bought, now or later."""
+
+    last_error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeResized(Fact):
+    """Somebody wants another number of nodes."""
+
+    intent: ClassVar[bool] = True
+    spec: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeScaled(Fact):
+    """The compute scaled itself, within its bounds, to ``target_nodes``."""
+
+    target_nodes: int
+    scaled_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCreated(Fact):
+    """Somebody froze a new definition."""
+
+    intent: ClassVar[bool] = True
+    generation: int
+    spec: Any
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationApplied(Fact):
+    """The nodes that are there are of this generation."""
+
+    observed_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseClaimed(Fact):
+    """A process holds this compute until a moment."""
+
+    lease_owner: str
+    lease_expires_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAdopted(Fact):
+    """Another process holds it now; the one before let its lease lapse."""
+
+    lease_owner: str
+    lease_expires_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed(Fact):
+    """The holder is still there."""
+
+    lease_expires_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReleased(Fact):
+    """The holder let go."""
+
+    lease_owner: str | None = None
+    lease_expires_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAbandoned(Fact):
+    """Its holder is gone, and it asked to be deleted when that happens."""
+
+    lease_owner: str | None = None
+    lease_expires_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDeleting(Fact):
+    """Somebody wants it gone."""
+
+    intent: ClassVar[bool] = True
+    deleting_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFailed(Fact):
+    """A machine could not be given back; it keeps costing and is tried again."""
+
+    last_error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StraysTerminated(Fact):
+    """Machines that no row owned were found under this compute's name and ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDeleted(Fact):
+    """Every machine is gone."""
+
+    deleted_us: int
+    lease_owner: str | None = None
+    lease_expires_us: int | None = None
+
+
+_ANY = ACCEPTING | {FAILED}
+MOVES: Table = {
+    ComputeProvisioning: Move(ACCEPTING, PROVISIONING, "compute.provisioning"),
+    ComputeRecovering: Move(ACCEPTING, RECOVERING, "compute.recovering"),
+    ComputeReady: Move(ACCEPTING, READY, "compute.ready"),
+    ComputeDegraded: Move(ACCEPTING, DEGRADED, "compute.degraded"),
+    ComputeFailed: Move(ACCEPTING, FAILED, "compute.failed"),
+    ComputeResized: Move(ACCEPTING, None, "compute.resized"),
+    ComputeScaled: Move(ACCEPTING, None, "compute.resized"),
+    GenerationCreated: Move(ACCEPTING, None, "compute.generation.created"),
+    GenerationApplied: Move(ACCEPTING, None, "compute.generation.applied"),
+    LeaseClaimed: Move(_ANY, None, "compute.lease.claimed"),
+    ComputeAdopted: Move(_ANY, None, "compute.adopted"),
+    LeaseRenewed: Move(_ANY, None, None),
+    LeaseReleased: Move(LIVE, None, "compute.lease.released"),
+    ComputeAbandoned: Move(_ANY, None, "compute.abandoned"),
+    ComputeDeleting: Move(_ANY, DELETING, "compute.deleting"),
+    DeletionFailed: Move(frozenset({DELETING}), None, "compute.deletion_failed"),
+    StraysTerminated: Move(LIVE, None, "compute.strays_terminated"),
+    ComputeDeleted: Move(frozenset({DELETING}), DELETED, "compute.deleted"),
+}

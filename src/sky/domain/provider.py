@@ -1,0 +1,43 @@
+"""What a build knows of providers and plugins, for rules that must refuse before anything is written.
+
+Decides: the shape of that knowledge. Never: holds a provider. Follows: a verb can say no to a spec that no
+provider here could serve, without talking to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What machines of a kind can do beyond running calls."""
+
+    volumes: bool = False
+    apt: bool = False
+    base_image: bool = False
+    cluster: bool = False
+    includes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KindInfo:
+    """One kind of provider. ``check_config`` returns what is wrong with a configuration, or None."""
+
+    kind: str
+    credential_fields: tuple[str, ...]
+    offers_ttl_seconds: int
+    abilities: Abilities
+    check_config: Callable[[Mapping[str, Any]], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Everything of this build that a verb may have to hold a request against."""
+
+    kinds: Mapping[str, KindInfo] = field(default_factory=dict[str, KindInfo])
+    plugins: frozenset[str] = frozenset()
+    seal: Callable[[Mapping[str, str]], bytes] = field(default=lambda credentials: repr(credentials).encode())
+    pythons: frozenset[str] = frozenset()

@@ -1,0 +1,130 @@
+"""What a plan reads: rows as frozen values, as they were in one snapshot.
+
+Decides: which facts a decision may depend on. Never: how they are read (``store/snapshots``).
+Follows: a plan that needs to know something new says so here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sky.domain.compute import Bounds, Wanted
+from sky.domain.offer import Offer
+from sky.domain.task import Tries
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as a plan sees it. ``active``: executions at it or in its mailbox."""
+
+    id: str
+    compute_id: str
+    rank: int
+    generation: int
+    state: str
+    provider_id: str | None
+    market: str | None
+    offer: Offer | None
+    machine: str | None
+    passed_over: tuple[dict[str, Any], ...]
+    last_error: dict[str, Any] | None
+    slots: int
+    window: int
+    active: int
+    created_us: int
+    launch_deadline_us: int | None
+    connect_deadline_us: int | None
+    launched_us: int | None
+    ready_us: int | None
+    last_seen_us: int | None
+    deleting_us: int | None
+    fenced_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeView:
+    """A compute with its nodes. ``waiting`` and ``running`` count executions; ``idle_since_us`` is when
+    the last one ended."""
+
+    id: str
+    state: str
+    generation: int
+    observed_generation: int
+    wanted: Wanted
+    bounds: Bounds
+    desired: str
+    target_nodes: int
+    scaled_us: int | None
+    ready_us: int | None
+    last_error: dict[str, Any] | None
+    lease_owner: str | None
+    lease_expires_us: int | None
+    delete_on_exit: bool
+    created_us: int
+    waiting: int
+    running: int
+    idle_since_us: int
+    nodes: tuple[NodeView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCase:
+    """A node, what its compute wants, and what could be bought for it.
+
+    ``offers_known``: every provider that the spec names has told its offers at least once.
+    """
+
+    node: NodeView
+    wanted: Wanted
+    accepting: bool
+    ttl_us: int
+    bootstrap_timeout_us: int
+    connect_timeout_us: int
+    offers: tuple[Offer, ...]
+    offers_known: bool
+    provider_errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An execution that waits for a node: any, or the one of ``wanted_rank``."""
+
+    id: str
+    wanted_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchView:
+    """A compute's free places and waiting executions."""
+
+    compute_id: str
+    scalable: bool
+    target_nodes: int
+    nodes: tuple[NodeView, ...]
+    waiting: tuple[Waiting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """A live execution that its node, its task's deadline or its cancellation may end."""
+
+    id: str
+    task_id: str
+    state: str
+    node_id: str | None
+    node_state: str | None
+    node_fenced_us: int | None
+    tries: Tries
+    deadline_us: int | None
+    cancel_deadline_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptsView:
+    """A compute's attempts that may have to be ended now, and when the next one may."""
+
+    compute_id: str
+    accepting: bool
+    attempts: tuple[AttemptView, ...]
+    next_us: int | None

@@ -1,0 +1,259 @@
+"""A task is one call, wanted once; its executions are the physical attempts.
+
+Decides: the facts and tables of both, how executions decide their task's outcome, and whether a lost
+attempt may be tried again. Never: which node runs what (``plan/dispatch``).
+Follows: a task has exactly one outcome, and when it cannot be known the outcome is ``indeterminate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sky.domain.lifecycle import Fact, Move, Table
+
+QUEUED, RUNNING = "queued", "running"
+CREATED, ASSIGNED, DISPATCHING = "created", "assigned", "dispatching"
+ACCEPTED, STARTED, CANCEL_REQUESTED = "accepted", "started", "cancel_requested"
+SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+TIMED_OUT, INDETERMINATE = "timed_out", "indeterminate"
+
+DONE = frozenset({SUCCEEDED, FAILED, CANCELLED, TIMED_OUT, INDETERMINATE})
+UNDONE = frozenset({QUEUED, RUNNING})
+WAITING = frozenset({CREATED, ASSIGNED})
+HANDED_OUT = frozenset({DISPATCHING, ACCEPTED, STARTED, CANCEL_REQUESTED})
+ON_NODE = HANDED_OUT | {ASSIGNED}
+EXECUTION_LIVE = WAITING | HANDED_OUT
+
+TASK_STATES: dict[str, str] = {
+    QUEUED: "Admitted; none of its executions has been handed to a node.",
+    RUNNING: "An execution is at a node.",
+    SUCCEEDED: "The function returned; the result is stored. Final.",
+    FAILED: "The function raised, its worker died, or it could not be run. Final, unless a person retries.",
+    CANCELLED: "Somebody cancelled it, and it is certain that it does not run. Final.",
+    TIMED_OUT: "Its deadline passed. Final.",
+    INDETERMINATE: "It may have run, wholly or in part, and nobody can know. Final, unless a person retries.",
+}
+EXECUTION_STATES: dict[str, str] = {
+    CREATED: "Waits for a node.",
+    ASSIGNED: "In a node's mailbox, which its agent has not read yet: it has certainly not begun.",
+    DISPATCHING: "Handed to the agent: from here on it may have begun.",
+    ACCEPTED: "The agent has it and has not begun it.",
+    STARTED: "The agent says that it runs.",
+    CANCEL_REQUESTED: "The agent was asked to stop it and has not confirmed.",
+    SUCCEEDED: "It returned. Final.",
+    FAILED: "It raised, or was lost before it began. Final.",
+    CANCELLED: "It surely does not run. Final.",
+    TIMED_OUT: "It was stopped at its deadline. Final.",
+    INDETERMINATE: "Contact was lost after it may have begun. Final.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted(Fact):
+    """One of its executions is at a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSucceeded(Fact):
+    """It has its result."""
+
+    result_sha256: str | None
+    finished_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed(Fact):
+    """It will not succeed."""
+
+    finished_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCancelled(Fact):
+    """It was cancelled."""
+
+    finished_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTimedOut(Fact):
+    """Its deadline passed."""
+
+    finished_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIndeterminate(Fact):
+    """It cannot be known whether it ran."""
+
+    finished_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRetried(Fact):
+    """A person wants it tried once more."""
+
+    finished_us: int | None = None
+    outcome_seq: int | None = None
+    result_sha256: str | None = None
+    cancel_requested_us: int | None = None
+    deadline_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCancelRequested(Fact):
+    """Somebody wants it stopped."""
+
+    cancel_requested_us: int
+
+
+TASK_MOVES: Table = {
+    TaskStarted: Move(frozenset({QUEUED}), RUNNING, "task.started"),
+    TaskSucceeded: Move(UNDONE, SUCCEEDED, "task.succeeded"),
+    TaskFailed: Move(UNDONE, FAILED, "task.failed"),
+    TaskCancelled: Move(UNDONE, CANCELLED, "task.cancelled"),
+    TaskTimedOut: Move(UNDONE, TIMED_OUT, "task.timed_out"),
+    TaskIndeterminate: Move(UNDONE, INDETERMINATE, "task.indeterminate"),
+    TaskRetried: Move(frozenset({FAILED, CANCELLED, TIMED_OUT, INDETERMINATE}), QUEUED, "task.queued"),
+    TaskCancelRequested: Move(UNDONE, None, None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionAssigned(Fact):
+    """It is in this node's mailbox."""
+
+    node_id: str
+    rank: int
+    assigned_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionDispatched(Fact):
+    """Its node's agent was handed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStarted(Fact):
+    """The agent says that it runs, since ``started_us``."""
+
+    started_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionCancelRequested(Fact):
+    """Its agent is to stop it, and to say so before ``cancel_deadline_us``."""
+
+    cancel_deadline_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended(Fact):
+    finished_us: int
+    started_us: int | None = None
+    result_sha256: str | None = None
+    error: Any = None
+    console_lines: int = 0
+    items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSucceeded(_Ended):
+    """It returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionFailed(_Ended):
+    """It raised, its worker died, or it was lost before it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionCancelled(_Ended):
+    """It surely does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionTimedOut(_Ended):
+    """It was stopped at its deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionIndeterminate(_Ended):
+    """Contact was lost after it may have begun."""
+
+
+EXECUTION_MOVES: Table = {
+    ExecutionAssigned: Move(frozenset({CREATED}), ASSIGNED, None),
+    ExecutionDispatched: Move(frozenset({ASSIGNED}), DISPATCHING, None),
+    ExecutionStarted: Move(frozenset({DISPATCHING, ACCEPTED}), STARTED, None),
+    ExecutionCancelRequested: Move(frozenset({DISPATCHING, ACCEPTED, STARTED}), CANCEL_REQUESTED, None),
+    ExecutionSucceeded: Move(EXECUTION_LIVE, SUCCEEDED, None),
+    ExecutionFailed: Move(EXECUTION_LIVE, FAILED, None),
+    ExecutionCancelled: Move(EXECUTION_LIVE, CANCELLED, None),
+    ExecutionTimedOut: Move(EXECUTION_LIVE, TIMED_OUT, None),
+    ExecutionIndeterminate: Move(EXECUTION_LIVE, INDETERMINATE, None),
+}
+
+ENDINGS: dict[str, type[_Ended]] = {
+    SUCCEEDED: ExecutionSucceeded,
+    FAILED: ExecutionFailed,
+    CANCELLED: ExecutionCancelled,
+    TIMED_OUT: ExecutionTimedOut,
+    INDETERMINATE: ExecutionIndeterminate,
+}
+
+# The worst outcome of a task on several ranks is the task's: what is unknown outweighs what is known.
+_WORST_FIRST = (INDETERMINATE, FAILED, TIMED_OUT, CANCELLED)
+_TASK_ENDINGS: dict[str, type[TaskFailed] | type[TaskIndeterminate] | type[TaskTimedOut] | type[TaskCancelled]]
+_TASK_ENDINGS = {
+    INDETERMINATE: TaskIndeterminate,
+    FAILED: TaskFailed,
+    TIMED_OUT: TaskTimedOut,
+    CANCELLED: TaskCancelled,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The newest execution for one of a task's places, as far as it decides the task."""
+
+    state: str
+    rank: int
+    result_sha256: str | None = None
+
+
+def outcome(task_id: str, attempts: Sequence[Attempt], now_us: int) -> Fact | None:
+    """The task's outcome once the newest attempt of every place is done; None while one is not."""
+    if not attempts or any(a.state not in DONE for a in attempts):
+        return None
+    found = {a.state for a in attempts}
+    for state in _WORST_FIRST:
+        if state in found:
+            return _TASK_ENDINGS[state](task_id, now_us)
+    first = min(attempts, key=lambda a: a.rank)
+    return TaskSucceeded(task_id, first.result_sha256, now_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """How often a task may be tried again, and how often it has been."""
+
+    safe_allowed: int
+    ambiguous_allowed: int
+    safe_used: int
+    ambiguous_used: int
+
+
+def after_loss(state: str, tries: Tries) -> tuple[str, bool]:
+    """How an attempt on a lost node ends, and whether another one follows.
+
+    One that was never handed out has certainly not begun: it failed, and is safe to repeat. Any other
+    may have begun: it is indeterminate, and repeated only where the caller allowed that.
+    """
+    if state in WAITING:
+        return FAILED, tries.safe_used < tries.safe_allowed
+    if state == CANCEL_REQUESTED:
+        return INDETERMINATE, False
+    return INDETERMINATE, tries.ambiguous_used < tries.ambiguous_allowed

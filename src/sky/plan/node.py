@@ -1,0 +1,137 @@
+"""What one node needs next: an offer, a machine, patience, or to be given back.
+
+Decides: one step. Never: carries it out, or judges a machine gone on silence alone before its lease is over.
+Follows: an offer is written down before it is bought, so that a repeat buys the same one under the same tag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sky.domain import node as n
+from sky.domain.lifecycle import Fact
+from sky.domain.snapshots import NodeCase
+from sky.plan import offer
+from sky.plan.decision import Decision, earliest
+
+PASSED_OVER_US = 30_000_000
+"""For how long an offer that was refused is not tried again."""
+PROBE_COMING_US = 2_000_000
+PROBE_SILENT_US = 2_000_000
+PROBE_STEADY_US = 30_000_000
+SILENT_US = 12_000_000
+"""Without a word for this long, a serving node's provider is asked."""
+LEASE_MARGIN_US = 30_000_000
+"""How much longer than an agent's lease we wait before taking it for granted that it has ended itself."""
+OFFERS_WAIT_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Buy the machine that is written on the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask the provider whether the machine is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Give the machine back, and ask whether it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffers:
+    """Offers of the named providers are not known yet."""
+
+
+Action = Launch | Probe | Terminate | FetchOffers | Fact
+
+
+def plan(case: NodeCase, now_us: int) -> Decision[Action]:
+    """The next step of ``case.node`` at ``now_us``."""
+    node = case.node
+    if node.state in n.FINAL:
+        return Decision((), None, node.state)
+    if node.state == n.LOST:
+        return Decision((n.NodeDeleting(node.id, now_us),), None, "lost; its machine is given back")
+    if node.state == n.DELETING:
+        if node.provider_id is None:
+            return Decision((n.NodeDeleted(node.id, now_us),), None, "no machine was bought")
+        return Decision((Terminate(),), None, "gives its machine back")
+    if node.state == n.REQUESTED:
+        return _choose(case, now_us)
+    if node.state == n.PROVISIONING:
+        if node.launch_deadline_us is not None and now_us >= node.launch_deadline_us:
+            return _broken(case, now_us, "its machine was not there in time")
+        return Decision((Launch(),), None, "buys its machine")
+    if node.state in (n.CONNECTING, n.BOOTSTRAPPING):
+        return _coming(case, now_us)
+    return _serving(case, now_us)
+
+
+def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
+    node = case.node
+    still = [p for p in node.passed_over if p["until_us"] > now_us]
+    choice = offer.choose(case.offers, case.wanted, frozenset(p["offer"] for p in still))
+    if isinstance(choice, offer.Chosen):
+        chosen = choice.offer
+        bound = n.NodeBound(
+            node.id,
+            provider_id=chosen.provider_id,
+            provider_kind=chosen.kind,
+            offer=chosen,
+            market=choice.market,
+            price_micro=choice.price_micro,
+            billing_unit=chosen.billing_unit,
+            accelerator=chosen.accelerator,
+            bound_us=now_us,
+            launch_deadline_us=now_us + case.wanted.provision_timeout_us,
+        )
+        return Decision((bound,), None, f"takes {chosen.provider_name}/{chosen.instance_type}")
+    if not case.offers_known:
+        why = "; ".join(case.provider_errors) or "waits for offers"
+        return Decision((FetchOffers(),), now_us + OFFERS_WAIT_US, why)
+    if still:
+        why = "; ".join(choice.reasons)
+        return Decision((), min(p["until_us"] for p in still), f"every offer was refused: {why}")
+    message = "nothing that the spec allows can be bought: " + "; ".join(choice.reasons)
+    error = {"code": "capability_mismatch", "message": message, "retryable": False}
+    return Decision((n.NodeFailed(node.id, error, now_us),), None, message)
+
+
+def _coming(case: NodeCase, now_us: int) -> Decision[Action]:
+    node = case.node
+    launched = node.launched_us or node.created_us
+    if node.state == n.CONNECTING:
+        deadline = node.connect_deadline_us or launched + case.connect_timeout_us
+        late = "its agent did not call in time"
+    else:
+        deadline = launched + case.connect_timeout_us + case.bootstrap_timeout_us
+        late = "its environment was not ready in time"
+    if now_us >= deadline:
+        return _broken(case, now_us, late)
+    return Decision((Probe(),), earliest(deadline, now_us + PROBE_COMING_US), "waits for its agent")
+
+
+def _broken(case: NodeCase, now_us: int, why: str) -> Decision[Action]:
+    error = {"code": "capability_mismatch", "message": f"node {case.node.id}: {why}", "retryable": True}
+    return Decision((n.NodeBroken(case.node.id, now_us, error),), None, why)
+
+
+def _serving(case: NodeCase, now_us: int) -> Decision[Action]:
+    seen = case.node.last_seen_us or case.node.ready_us or now_us
+    silent_us = now_us - seen
+    if silent_us < 0:  # the wall clock stepped back: silence cannot be measured yet
+        return Decision((), now_us + PROBE_STEADY_US, "serves")
+    if case.ttl_us and silent_us >= case.ttl_us + LEASE_MARGIN_US:
+        error = {
+            "code": "node_lost",
+            "message": f"node {case.node.id} was silent for {silent_us // 1_000_000} s, longer than its lease",
+            "retryable": True,
+        }
+        return Decision((n.NodeLost(case.node.id, error, now_us),), None, "its lease ran out")
+    if silent_us >= SILENT_US:
+        return Decision((Probe(),), now_us + PROBE_SILENT_US, f"silent for {silent_us // 1_000_000} s")
+    return Decision((Probe(),), now_us + PROBE_STEADY_US, "serves")

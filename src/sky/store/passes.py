@@ -1,0 +1,132 @@
+"""What the loops know of their keys: which are due, who is at one, and what was last decided.
+
+Decides: claims (one pass at a time per key, across daemons, by one conditional update) and when a key is due
+again. Never: what a pass does. Follows: a key that was touched while its pass ran stays due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.store.schema import passes
+from sky.store.tx import Tx
+
+DUE_KEYS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PassRow:
+    """The notes of one key."""
+
+    key: str
+    version: int
+    due_us: int | None
+    decision: str | None
+    decided_us: int | None
+    failures: int
+    error: str | None
+
+
+def due(connection: sa.Connection, now_us: int, limit: int = DUE_KEYS_MAX) -> tuple[str, ...]:
+    """Keys whose time has come, longest waiting first. Costs by what is due, never by what exists."""
+    rows = connection.execute(
+        sa.select(passes.c.key).where(passes.c.due_us <= now_us).order_by(passes.c.due_us).limit(limit)
+    )
+    return tuple(row.key for row in rows)
+
+
+def next_due_us(connection: sa.Connection) -> int | None:
+    """When the first key will be due."""
+    return connection.execute(sa.select(sa.func.min(passes.c.due_us))).scalar()
+
+
+def claim(tx: Tx, key: str, holder: str, until_us: int) -> bool:
+    """Hold ``key`` until a moment, unless another holder has it."""
+    result = tx.connection.execute(
+        sa.update(passes)
+        .where(
+            passes.c.key == key,
+            sa.or_(
+                passes.c.holder.is_(None),
+                passes.c.holder == holder,
+                passes.c.held_until_us.is_(None),
+                passes.c.held_until_us < tx.now_us,
+            ),
+        )
+        .values(holder=holder, held_until_us=until_us)
+    )
+    return result.rowcount == 1
+
+
+def release(tx: Tx, holder: str) -> None:
+    """Let go of every key of a holder that ends."""
+    tx.connection.execute(
+        sa.update(passes).where(passes.c.holder == holder).values(holder=None, held_until_us=None)
+    )
+
+
+def version(connection: sa.Connection, key: str) -> int:
+    """The version of a key's notes, to be named when its pass ends."""
+    found = connection.execute(_VERSION, {"b_key": key}).scalar()
+    return 0 if found is None else found
+
+
+def finish(tx: Tx, key: str, seen: int, *, due_us: int | None, decision: str) -> bool:
+    """Note what a pass decided. False: the key was touched meanwhile, and stays due."""
+    done = tx.connection.execute(
+        _FINISH,
+        {"b_key": key, "b_seen": seen, "b_due": due_us, "b_decision": decision, "b_now": tx.now_us},
+    )
+    return done.rowcount == 1
+
+
+def fail(tx: Tx, key: str, *, due_us: int, failures: int, error: str) -> None:
+    """Note that a pass raised: the key is quarantined until ``due_us``, everything else goes on."""
+    tx.connection.execute(
+        sa.update(passes)
+        .where(passes.c.key == key)
+        .values(due_us=due_us, failures=failures, error=error, decided_us=tx.now_us)
+    )
+
+
+def row(connection: sa.Connection, key: str) -> PassRow | None:
+    """The notes of one key."""
+    found = rows(connection, key_prefix=key, limit=1)
+    return found[0] if found and found[0].key == key else None
+
+
+def rows(connection: sa.Connection, *, key_prefix: str = "", about: str = "", limit: int = 500) -> Sequence[PassRow]:
+    """Notes, the latest decision first: of keys that begin with ``key_prefix`` or are about the id ``about``."""
+    query = sa.select(
+        passes.c.key,
+        passes.c.version,
+        passes.c.due_us,
+        passes.c.decision,
+        passes.c.decided_us,
+        passes.c.failures,
+        passes.c.error,
+    )
+    if key_prefix:
+        query = query.where(passes.c.key.startswith(key_prefix, autoescape=True))
+    if about:
+        query = query.where(passes.c.key.endswith("/" + about, autoescape=True))
+    ordered = query.order_by(passes.c.decided_us.desc().nulls_last(), passes.c.key).limit(limit)
+    return [PassRow(*found) for found in connection.execute(ordered)]
+
+
+_VERSION: Any = sa.select(passes.c.version).where(passes.c.key == sa.bindparam("b_key"))
+_FINISH: Any = (
+    sa.update(passes)
+    .where(passes.c.key == sa.bindparam("b_key"), passes.c.version == sa.bindparam("b_seen"))
+    .values(
+        due_us=sa.bindparam("b_due"),
+        decision=sa.bindparam("b_decision"),
+        decided_us=sa.bindparam("b_now"),
+        failures=0,
+        error=None,
+    )
+)

@@ -1,0 +1,46 @@
+"""What an event says about the row that moved.
+
+Decides: the JSON of recorded events, in the shapes of ``wire/v1``. Never: which event a fact has (the
+nouns' tables). Follows: a payload can be decoded on its own, by its ``type``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sky.domain.lifecycle import Fact
+from sky.wire import v1
+
+
+def _message(error: Any) -> str | None:
+    return error.get("message") if isinstance(error, dict) else None
+
+
+def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None) -> v1.Event:
+    """The payload of the event ``name`` about ``row``, as that row is after ``fact``."""
+    if noun == "computes":
+        return _compute(name, row, fact)
+    if noun == "nodes":
+        return v1.NodeEvent(
+            compute=row["compute_id"],
+            node=row["id"],
+            state=row["state"],
+            error=_message(getattr(fact, "last_error", None)),
+            rank=row["rank"],
+        )
+    state = name.removeprefix("task.")
+    return v1.TaskEvent(compute=row["compute_id"], task=row["id"], state=state)  # pyright: ignore[reportArgumentType]
+
+
+def _compute(name: str, row: Mapping[str, Any], fact: Fact | None) -> v1.Event:
+    if name == "compute.abandoned":
+        return v1.ComputeAbandoned(compute=row["id"])
+    return v1.ComputeEvent(
+        compute=row["id"],
+        state=row["state"],
+        error=_message(getattr(fact, "last_error", None)),
+        generation=getattr(fact, "generation", None) or getattr(fact, "observed_generation", None),
+        owner=getattr(fact, "lease_owner", None),
+        count=getattr(fact, "target_nodes", None),
+    )

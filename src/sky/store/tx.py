@@ -1,0 +1,313 @@
+"""The one door for writing.
+
+``apply`` is how a state moves: it asks the noun's table, writes the row only if nobody wrote it since it was
+read, and records the event, in the same transaction. Decides: nothing of its own. Never: commits, calls out,
+or retries. Follows: a repeat writes nothing; an illegal move raises; which loops should look again is noted
+durably beside the effect, so that losing a process between two steps loses no work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.domain import compute, node, task
+from sky.domain.errors import IdempotencyConflict
+from sky.domain.lifecycle import Fact, Table, advance
+from sky.kit import codec
+from sky.store import schema
+from sky.store.payloads import payload_for
+from sky.store.sql import insert_ignore, upsert
+
+IDEMPOTENCY_KEPT_US = 7 * 24 * 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One recorded (``seq`` > 0) or merely published (``seq`` 0) event; ``payload`` is JSON."""
+
+    seq: int
+    name: str
+    payload: str
+    compute_id: str | None = None
+    node_id: str | None = None
+    task_id: str | None = None
+    at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A fact that moved a row, with the columns of that row that tell who else is concerned."""
+
+    fact: Fact
+    noun: str
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Born:
+    """A row that did not exist does now. Birth wakes like any other fact."""
+
+    noun: str
+    row: Mapping[str, Any]
+
+
+WakeRule = Callable[[Moved | Born], Iterable[str]]
+"""Keys of the loops that should look again; one that begins with ``~`` is only a signal, kept nowhere."""
+
+
+class ConflictError(Exception):
+    """Somebody else moved the row first. Read again and decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """Where a noun is kept, how it moves, and which columns its wakes and events need."""
+
+    name: str
+    table: sa.Table
+    moves: Table
+    context: tuple[str, ...]
+
+
+NOUNS = (
+    Noun("computes", schema.computes, compute.MOVES, ("id", "lease_owner", "generation", "owner")),
+    Noun("nodes", schema.nodes, node.MOVES, ("id", "compute_id", "rank")),
+    Noun("tasks", schema.tasks, task.TASK_MOVES, ("id", "compute_id", "owner", "correlation_id")),
+    Noun("executions", schema.executions, task.EXECUTION_MOVES, ("id", "compute_id", "task_id", "node_id")),
+)
+_HOME: dict[type[Fact], Noun] = {fact: noun for noun in NOUNS for fact in noun.moves}
+_BY_NAME = {noun.name: noun for noun in NOUNS}
+
+
+class Tx:
+    """An open transaction. Everything that a verb may do to the data, and nothing else."""
+
+    def __init__(self, connection: sa.Connection, now_us: int, wakes: WakeRule) -> None:
+        self.connection = connection
+        self.now_us = now_us
+        self.events: list[Event] = []
+        self.keys: list[str] = []
+        self._wakes = wakes
+        self._touched: dict[str, None] = {}
+
+    # ── states ──────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, *facts: Fact) -> int:
+        """Move the rows that ``facts`` are about; returns how many moved (a repeat does not).
+
+        Facts of one type are written together; a row may have at most one fact of each type in a call.
+        """
+        moved = 0
+        groups: dict[type[Fact], list[Fact]] = {}
+        for fact in facts:
+            groups.setdefault(type(fact), []).append(fact)
+        for kind, group in groups.items():
+            moved += self._apply(kind, group)
+        return moved
+
+    def _apply(self, kind: type[Fact], group: Sequence[Fact]) -> int:
+        noun = _HOME[kind]
+        rows = self._rows(noun, [fact.id for fact in group])
+        changes: list[dict[str, Any]] = []
+        moved: list[Moved] = []
+        for fact in group:
+            row = rows.get(fact.id)
+            if row is None:
+                msg = f"{kind.__name__} is about {fact.id}, and there is no such row"
+                raise ConflictError(msg)
+            state = advance(noun.moves, row["state"], fact)
+            if state is None:
+                continue
+            values = {name: getattr(fact, name) for name in _columns(kind)}
+            changes.append({"b_id": fact.id, "b_version": row["version"], "state": state, **values})
+            moved.append(Moved(fact, noun.name, {**row, **values, "state": state}))
+        if not changes:
+            return 0
+        name = noun.moves[kind].event
+        seqs = self._reserve(len(moved)) if name else range(0)
+        if name and noun.name == "tasks" and kind not in (task.TaskStarted, task.TaskRetried):
+            for change, seq in zip(changes, seqs, strict=True):
+                change["outcome_seq"] = seq
+        result = self.connection.execute(_update(kind, "outcome_seq" in changes[0]), changes)
+        if result.rowcount != len(changes):
+            msg = f"a {noun.name} row was written by somebody else meanwhile ({kind.__name__})"
+            raise ConflictError(msg)
+        for index, one in enumerate(moved):
+            if name:
+                self._record(seqs[index], name, one)
+            self._wake(one)
+        return len(moved)
+
+    def _rows(self, noun: Noun, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        found = self.connection.execute(_select(noun.name), {"ids": list(ids)})
+        return {row["id"]: row for row in found.mappings()}
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────────
+
+    def add(self, noun: str, rows: Sequence[Mapping[str, Any]], *, event: str | None = None) -> None:
+        """Insert rows of a noun that has states; ``event`` is recorded for each."""
+        if not rows:
+            return
+        home = _BY_NAME[noun]
+        self.connection.execute(sa.insert(home.table), [dict(row) for row in rows])
+        seqs = self._reserve(len(rows)) if event else range(0)
+        for index, row in enumerate(rows):
+            born = Born(noun, row)
+            if event:
+                self._record(seqs[index], event, born)
+            self._wake(born)
+
+    def once(self, key: str | None, fingerprint: str, make: Callable[[], Any]) -> tuple[Any, bool]:
+        """Do it and remember the answer under ``key``, or give the answer of the first time.
+
+        Returns (answer, whether it is a replay). ``answer`` is anything JSON can hold. Another fingerprint
+        under the same key is refused. Without a key it is simply done.
+        """
+        if key is None:
+            return make(), False
+        table = schema.idempotency
+        found = self.connection.execute(
+            sa.select(table.c.fingerprint, table.c.answer).where(
+                table.c.key == key, table.c.created_us > self.now_us - IDEMPOTENCY_KEPT_US
+            )
+        ).first()
+        if found is not None:
+            if found.fingerprint != fingerprint:
+                shown = key.split(":", 1)[-1]
+                msg = f"Idempotency-Key {shown!r} was used for another request; send a new key with a new request"
+                raise IdempotencyConflict(msg, details={"key": shown})
+            return found.answer, True
+        answer = make()
+        self.connection.execute(
+            upsert(self.connection, table, ["key"]),
+            {"key": key, "fingerprint": fingerprint, "answer": answer, "created_us": self.now_us},
+        )
+        return answer, False
+
+    # ── events and wakes ────────────────────────────────────────────────────────────────────────
+
+    def emit(
+        self,
+        name: str,
+        payload: Any,
+        *,
+        compute_id: str | None = None,
+        node_id: str | None = None,
+        task_id: str | None = None,
+    ) -> None:
+        """Record an event that moves no state: output, or a step of a node's making."""
+        (seq,) = self._reserve(1)
+        text = codec.dumps(payload)
+        self.events.append(Event(seq, name, text, compute_id, node_id, task_id, self.now_us))
+
+    def signal(self, key: str) -> None:
+        """Wake whoever waits for ``key`` in a process, after the commit. Kept nowhere."""
+        self.keys.append("~" + key)
+
+    def touch(self, key: str) -> None:
+        """Make a loop's key due."""
+        self._touched[key] = None
+
+    def flush(self) -> None:
+        """Write what was gathered: the events, and the keys that are due now."""
+        recorded = [e for e in self.events if e.seq > 0]
+        if recorded:
+            self.connection.execute(
+                sa.insert(schema.events),
+                [
+                    {
+                        "seq": e.seq,
+                        "at_us": self.now_us,
+                        "name": e.name,
+                        "compute_id": e.compute_id,
+                        "node_id": e.node_id,
+                        "task_id": e.task_id,
+                        "payload": e.payload,
+                    }
+                    for e in recorded
+                ],
+            )
+        if self._touched:
+            table = schema.passes
+            statement = upsert(
+                self.connection,
+                table,
+                ["key"],
+                {"due_us": sa.bindparam("b_due"), "version": table.c.version + 1},
+            )
+            due = [
+                {"key": key, "due_us": self.now_us, "version": 1, "failures": 0, "b_due": self.now_us}
+                for key in self._touched
+            ]
+            self.connection.execute(statement, due)
+            self.keys.extend(self._touched)
+            self._touched = {}
+
+    def _record(self, seq: int, name: str, about: Moved | Born) -> None:
+        row = about.row
+        noun = about.noun
+        payload = codec.dumps(payload_for(noun, name, row, about.fact if isinstance(about, Moved) else None))
+        compute_id = row["id"] if noun == "computes" else row["compute_id"]
+        node_id = row["id"] if noun == "nodes" else None
+        task_id = row["id"] if noun == "tasks" else None
+        self.events.append(Event(seq, name, payload, compute_id, node_id, task_id, self.now_us))
+
+    def _wake(self, about: Moved | Born) -> None:
+        for key in self._wakes(about):
+            if key.startswith("~"):
+                self.keys.append(key)
+            else:
+                self._touched[key] = None
+
+    def _reserve(self, count: int) -> range:
+        table = schema.counters
+        last = self.connection.execute(_COUNT, {"b_name": "events", "b_by": count}).scalar()
+        if last is None:
+            self.connection.execute(insert_ignore(self.connection, table), {"name": "events", "value": 0})
+            last = self.connection.execute(_COUNT, {"b_name": "events", "b_by": count}).scalar_one()
+        return range(last - count + 1, last + 1)
+
+
+_COUNT = (
+    sa.update(schema.counters)
+    .where(schema.counters.c.name == sa.bindparam("b_name"))
+    .values(value=schema.counters.c.value + sa.bindparam("b_by"))
+    .returning(schema.counters.c.value)
+)
+
+
+@cache
+def _columns(kind: type[Fact]) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind) if f.name != "id")
+
+
+@cache
+def _select(noun: str) -> sa.Select[Any]:
+    home = _BY_NAME[noun]
+    names = dict.fromkeys((*home.context, "state", "version"))
+    return sa.select(*(home.table.c[n] for n in names)).where(
+        home.table.c.id.in_(sa.bindparam("ids", expanding=True))
+    )
+
+
+@cache
+def _update(kind: type[Fact], with_seq: bool) -> sa.Update:  # noqa: FBT001 - a cache key
+    table = _HOME[kind].table
+    names = ["state", *_columns(kind)]
+    if with_seq and "outcome_seq" not in names:
+        names.append("outcome_seq")
+    values: dict[str, Any] = {name: sa.bindparam(name, type_=table.c[name].type) for name in names}
+    values["version"] = table.c.version + 1
+    if kind.intent:
+        values["revision"] = table.c.revision + 1
+    return (
+        sa.update(table)
+        .where(table.c.id == sa.bindparam("b_id"), table.c.version == sa.bindparam("b_version"))
+        .values(values)
+    )
