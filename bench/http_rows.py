@@ -79,7 +79,7 @@ def blob(target: Target) -> tuple[float, float]:
     content = os.urandom(BLOB_BYTES)
     path = f"/v1/blobs/{hashlib.sha256(content).hexdigest()}"
     head = f"PUT {path} HTTP/1.1\r\nHost: {target.url.removeprefix('http://')}\r\n"
-    head += f"Content-Type: application/octet-stream\r\nContent-Length: {BLOB_BYTES}\r\n\r\n"
+    head += f"Content-Type: application/vnd.skyward.blob\r\nContent-Length: {BLOB_BYTES}\r\n\r\n"
     with socket.create_connection(target.address, timeout=60) as link:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         began_s = time.perf_counter()
@@ -140,7 +140,7 @@ def measure(target: Target, seconds: float, note: Callable[[str, float], None]) 
     function = b"bench" + os.urandom(8)
     name = hashlib.sha256(function).hexdigest()
     target.ask("PUT", f"/v1/blobs/{name}", function)
-    target.ask("PUT", f"/v1/functions/{name}", {"codec": "cloudpickle-lz4"})
+    target.ask("PUT", f"/v1/functions/{name}?codec=cloudpickle-lz4", function)
     task = keyed({"compute": compute, "function": name, "args_sha256": name, "dispatch": "one"})
     note("task_post_ms", load(target, "POST", "/v1/tasks", 1, seconds, **task)["median_ms"])
     note("task_post_16_per_s", load(target, "POST", "/v1/tasks", MANY, seconds, **task)["per_s"])

@@ -58,7 +58,11 @@ def with_dask(rounds: int) -> None:
 
     with (
         LocalCluster(
-            n_workers=os.cpu_count(), threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+            n_workers=os.cpu_count(),
+            threads_per_worker=1,
+            dashboard_address=None,
+            host="127.0.0.1",
+            silence_logs=50,
         ) as cluster,
         Client(cluster) as client,
     ):

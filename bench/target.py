@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -69,8 +70,8 @@ class Target:
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """One request outside of the timed part. Bytes go as they are, anything else as JSON."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
-        sent = {**self.headers, "Content-Type": kind, **headers}
+        kind = "application/vnd.skyward.blob" if isinstance(body, bytes) else "application/json"
+        sent = {"Content-Type": kind, "Idempotency-Key": secrets.token_hex(), **self.headers, **headers}
         request = urllib.request.Request(self.url + path, data=content, method=method, headers=sent)
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
             request, timeout=ANSWER_S
