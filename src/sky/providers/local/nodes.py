@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,7 +38,6 @@ LOCK_TRY_SECONDS = 0.01
 KILL_ROUNDS_MAX = 8
 KILL_ROUND_SECONDS = 0.03
 ADDRESS = "127.0.0.1"
-_GIB = 1024**3
 _TAG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 _START = Path(__file__).with_name("start.py")
 
@@ -79,11 +79,7 @@ class Nodes:
                 launched_us=self._clock.now_us(),
                 gpus=self._place(order),
             )
-            spec = {
-                "cpus": order.offer.cpus,
-                "memory_gb": order.offer.memory_gb,
-                "envs": str(self._home / "envs"),
-            } | order.agent.spec
+            spec = self._spec(order)
             folder.prepare(order, launched, msgspec.json.encode(spec))
             faults.point("local.launch.prepared")
             self._start(folder, order, launched)
@@ -279,18 +275,28 @@ class Nodes:
             )
         return free[: order.offer.accelerator_count]
 
+    def _spec(self, order: LaunchOrder) -> dict[str, Any]:
+        """What the order says of the node, and this computer's own where it is silent."""
+        offer = order.offer
+        spec = {
+            "cpus": offer.cpus,
+            "memory_gb": offer.memory_gb,
+            "envs": str(self._home / "envs"),
+            "accelerators": [offer.accelerator] * offer.accelerator_count if offer.accelerator else [],
+        } | order.agent.spec
+        return spec if self._limit_memory else spec | {"memory_gb": None}
+
     def _start(self, folder: Folder, order: LaunchOrder, launched: Launched) -> None:
         """Begin the agent. Returns when it runs, or when one that a dead daemon began is there."""
         lock = folder.take_lock()
         if lock is None:
             self._wait_for_identity(folder)
             return
-        memory_bytes = round(order.offer.memory_gb * _GIB) if self._limit_memory else 0
         try:
             log = folder.open_log()
             try:
                 with subprocess.Popen(
-                    (sys.executable, "-I", "-S", _START, folder.path, str(memory_bytes), *self._program),
+                    (sys.executable, "-I", "-S", _START, folder.path, *self._program),
                     env=node_environment(order, folder.path, lock, launched.gpus, os.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=log,

@@ -1,9 +1,10 @@
 """The processes of this computer: which are a node's, and a signal that reaches only the right one.
 
 Decides: when a process belongs to a node. Either its number and start time were recorded, or its
-environment names the node's folder, or it is in the node's session while one proven member lives.
-Never: trusts a process number alone, since numbers are used again; never signals itself.
-Follows: grandchildren and processes that made a session of their own are found as well. Needs Linux 5.3.
+environment names the node's folder, or it is in the node's session while one proven member lives, or a
+member has begun it. Never: trusts a process number alone, since numbers are used again; signals itself.
+Follows: grandchildren are found as well, with a session or an environment of their own too; only one that
+has both and whose parents had all ended before anybody looked is not. Needs Linux 5.3.
 """
 
 from __future__ import annotations
@@ -115,13 +116,27 @@ class Snapshot:
             process.session == identity.pid and process.key in proven for process in self._processes
         )
         self._reap(identity, session_is_ours)
-        return tuple(
-            process
+        members = {
+            process.pid: process
             for process in self._processes
             if not process.zombie
-            and process.pid != os.getpid()
             and (process.key in proven or (session_is_ours and process.session == identity.pid))
-        )
+        }
+        self._add_children(members)
+        members.pop(os.getpid(), None)
+        return tuple(members.values())
+
+    def _add_children(self, members: dict[int, Process]) -> None:
+        """Whatever a member has begun is a member, whatever session and environment it was given."""
+        grown = True
+        while grown:
+            born = [
+                process
+                for process in self._processes
+                if process.parent in members and process.pid not in members and not process.zombie
+            ]
+            members.update((process.pid, process) for process in born)
+            grown = bool(born)
 
     def _home_of(self, process: Process) -> str | None:
         if process.pid not in self._homes:

@@ -27,7 +27,7 @@ class LocalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     ``price_per_hour_usd``: what the whole computer costs; a node costs its share of the cores.
     ``max_nodes``: how many nodes may run at once, whatever their sizes; cores may be sold several times.
-    ``limit_memory``: no process of a node may have more private memory than the node's size says.
+    ``limit_memory``: no worker of a node may have more private memory than the node's size says.
     """
 
     price_per_hour_usd: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0

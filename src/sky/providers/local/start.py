@@ -5,7 +5,7 @@ program. Never: imports the product, or outlives the moment in which the agent b
 Follows: the agent is nobody's child, so the daemon may die or stay without leaving a zombie; and once
 its program runs, the file that says who it is has been written, by itself, under the lock it inherits.
 
-    start.py FOLDER MEMORY_BYTES PROGRAM [ARGUMENT ...]      MEMORY_BYTES 0: no limit of memory
+    start.py FOLDER PROGRAM [ARGUMENT ...]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 IDENTITY = Path("agent.pid")
 OOM_SCORE = "500"
+OPEN_FILES = 65_536
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
 
 
@@ -31,23 +32,22 @@ def write_identity() -> None:
     new.replace(IDENTITY)
 
 
-def limit(memory_bytes: int) -> None:
-    """No core dumps, all the open files that are allowed, and so much private memory per process.
+def limit() -> None:
+    """No core dumps, enough open files, and first to go when memory runs out.
 
-    When the computer runs out of memory, the kernel ends a node's processes before anybody else's.
+    The limit of memory is not set here: the agent sets it for its workers, so that it outlives them.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
-    if memory_bytes > 0:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    soft = hard if 0 <= hard < OPEN_FILES else OPEN_FILES
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     try:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
     except OSError as error:
         sys.stderr.write(f"the kernel's choice in a shortage of memory stays as it is: {error}\n")
 
 
-def become(folder: str, memory_bytes: int, program: list[str]) -> None:
+def become(folder: str, program: list[str]) -> None:
     """Never returns: this process is the agent from now on."""
     os.setsid()
     os.umask(0o077)
@@ -55,7 +55,7 @@ def become(folder: str, memory_bytes: int, program: list[str]) -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    limit(memory_bytes)
+    limit()
     write_identity()
     try:
         os.execv(program[0], program)
@@ -66,12 +66,12 @@ def become(folder: str, memory_bytes: int, program: list[str]) -> None:
 
 def main(arguments: list[str]) -> int:
     """0 once the agent's program runs; otherwise the reason is on stderr."""
-    folder, memory_bytes, program = arguments[0], int(arguments[1]), arguments[2:]
+    folder, program = arguments[0], arguments[1:]
     begun, say = os.pipe()
     if os.fork() == 0:
         try:
             os.close(begun)
-            become(folder, memory_bytes, program)
+            become(folder, program)
         except (OSError, ValueError) as error:
             sys.stderr.write(f"the node's agent did not begin: {error}\n")
             os.write(say, b"failed")
