@@ -38,7 +38,7 @@ LOCK_TRY_SECONDS = 0.01
 KILL_ROUNDS_MAX = 8
 KILL_ROUND_SECONDS = 0.03
 ADDRESS = "127.0.0.1"
-_TAG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+_TAG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _START = Path(__file__).with_name("start.py")
 
 
@@ -91,7 +91,7 @@ class Nodes:
 
     def find(self, tag: str) -> Machine | None:
         """The machine of that tag. Carries an end on that was asked for."""
-        if not _TAG.match(tag):
+        if not _names_a_folder(tag):
             return None
         folder = self._folder(tag)
         if not folder.exists():
@@ -124,7 +124,7 @@ class Nodes:
 
     def terminate(self, tag: str) -> None:
         """Write down that the end is wanted, and take the next step towards it."""
-        if not _TAG.match(tag):
+        if not _names_a_folder(tag):
             return
         folder = self._folder(tag)
         if not folder.exists():
@@ -327,7 +327,7 @@ class Nodes:
         raise AgainLater("another start of this node is under way", after_s=1.0)
 
     def _folder(self, tag: str) -> Folder:
-        if not _TAG.match(tag) or tag == ENDED:
+        if not _names_a_folder(tag):
             raise Refused(f"'{tag}' cannot name a folder", "invalid_request", field="tag")
         return Folder(self._nodes, tag)
 
@@ -348,3 +348,8 @@ class Nodes:
             yield
         finally:
             os.close(handle)
+
+
+def _names_a_folder(tag: str) -> bool:
+    """Whether a tag is a plain name, and not the one under which the ended nodes' logs lie."""
+    return _TAG.match(tag) is not None and tag != ENDED
