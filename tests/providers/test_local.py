@@ -19,6 +19,7 @@ import tempfile
 import time
 import unittest
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ from sky.providers.base import (
 from sky.providers.contract import ProviderContract
 from sky.providers.local.folder import ENDED_LOGS_MAX, LOG_BYTES_KEPT, LOG_BYTES_MAX
 from sky.providers.local.nodes import AGENT, GONE_KEPT_SECONDS, GRACE_SECONDS
+from sky.providers.local.processes import read_process, send
 from sky.providers.local.provider import LocalConfig, LocalProvider
 
 WAIT_SECONDS_MAX = 15.0
@@ -495,6 +497,19 @@ async def test_a_number_that_is_another_processes_now_is_never_signalled(home: P
         await provider.terminate("nod_1", None)
         assert await provider.find("nod_1") is None
         assert bystander.poll() is None, "the bystander lives"
+
+
+def test_a_signal_reaches_only_the_process_that_was_seen(home: Path) -> None:
+    with another_process() as bystander:
+        seen = read_process(bystander.pid)
+        assert seen is not None
+        send(replace(seen, start_ticks=seen.start_ticks - 1), signal.SIGKILL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            bystander.wait(0.2)
+        send(seen, signal.SIGTERM)
+        assert bystander.wait(WAIT_SECONDS_MAX) == -signal.SIGTERM
+        send(seen, signal.SIGTERM)
+    assert read_process(bystander.pid) is None
 
 
 async def test_a_restart_of_the_computer_is_told(home: Path) -> None:
