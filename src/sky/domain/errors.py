@@ -18,6 +18,7 @@
     │   ├── ProviderInUse           409  computes still need the provider
     │   ├── TaskFailed              409  there is no result: the task failed
     │   ├── TaskIndeterminate       409  there is no result: nobody knows
+    │   ├── TaskNotRetryable        409  it is not over yet, or it succeeded
     │   └── DuplicationNotAcknowledged 409
     ├── Unprocessable
     │   ├── ComputeNotAccepting     422  it is deleting, deleted or failed
@@ -156,6 +157,12 @@ class TaskIndeterminate(Conflict):
     """The task has no result: contact was lost after its code may have run."""
 
     code = "task_indeterminate"
+
+
+class TaskNotRetryable(Conflict):
+    """The task is not over yet, or it succeeded: there is nothing to try again."""
+
+    code = "task_not_retryable"
 
 
 class DuplicationNotAcknowledged(Conflict):

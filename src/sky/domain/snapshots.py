@@ -83,6 +83,7 @@ class NodeCase:
     connect_timeout_us: int
     offers: tuple[Offer, ...]
     offers_known: bool
+    provider_ids: tuple[str, ...] = ()
     provider_errors: tuple[str, ...] = ()
 
 

@@ -206,21 +206,24 @@ executions = sa.Table(
     _us("cancel_deadline_us"),
 )
 sa.Index("ix_executions_task", executions.c.task_id, executions.c.ordinal)
-_waiting = executions.c.state == "created"
+# Literals, not parameters: a database uses a partial index only where it can see its condition in the query.
+IS_WAITING = executions.c.state == sa.literal_column("'created'")
+IS_ON_NODE = executions.c.state.in_(
+    [sa.literal_column(f"'{s}'") for s in ("assigned", "dispatching", "accepted", "started", "cancel_requested")]
+)
 sa.Index(
     "ix_executions_waiting",
     executions.c.compute_id,
     executions.c.seq,
-    sqlite_where=_waiting,
-    postgresql_where=_waiting,
+    sqlite_where=IS_WAITING,
+    postgresql_where=IS_WAITING,
 )
-_on_node = executions.c.state.in_(("assigned", "dispatching", "accepted", "started", "cancel_requested"))
 sa.Index(
     "ix_executions_on_node",
     executions.c.node_id,
     executions.c.state,
-    sqlite_where=_on_node,
-    postgresql_where=_on_node,
+    sqlite_where=IS_ON_NODE,
+    postgresql_where=IS_ON_NODE,
 )
 
 items = sa.Table(

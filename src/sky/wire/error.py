@@ -38,6 +38,7 @@ ErrorCode = Literal[
     "payload_too_large",
     "storage_full",
     "busy",
+    "task_not_retryable",
     "provider_in_use",
     "provider_refused",
     "node_lost",

@@ -1,0 +1,158 @@
+"""The event log, and the readers that follow it.
+
+Decides: how recorded events are read back, and how new ones reach each reader.
+Never: waits for a reader; one that does not keep up is told so and comes back with its cursor.
+Follows: whoever subscribes before reading the table misses nothing: what the table does not have yet
+arrives in the subscription, and what both have is told apart by its sequence number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from sky.store.db import Committed
+from sky.store.schema import counters, events
+from sky.store.tx import Event
+
+SUBSCRIPTION_EVENTS_MAX = 10_000
+REPLAY_PAGE = 500
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events a reader wants; empty means all."""
+
+    compute_id: str | None = None
+    task_id: str | None = None
+    names: frozenset[str] = frozenset()
+
+    def wants(self, event: Event) -> bool:
+        """Whether ``event`` passes."""
+        if self.names and event.name not in self.names:
+            return False
+        if self.compute_id is not None and event.compute_id != self.compute_id:
+            return False
+        return self.task_id is None or event.task_id == self.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An event and its frame, encoded once for all readers."""
+
+    event: Event
+    frame: bytes
+
+
+class Subscription:
+    """One reader's bounded queue. ``lagged`` becomes True when it overflowed; then it is over."""
+
+    __slots__ = ("_knock", "_queue", "filter", "lagged")
+
+    def __init__(self, wanted: Filter) -> None:
+        self.filter = wanted
+        self.lagged = False
+        self._queue: list[Delivery] = []
+        self._knock = asyncio.Event()
+
+    def push(self, delivery: Delivery) -> None:
+        """Called by the hub."""
+        if len(self._queue) >= SUBSCRIPTION_EVENTS_MAX:
+            self.lagged = True
+        else:
+            self._queue.append(delivery)
+        self._knock.set()
+
+    async def next(self, timeout_s: float) -> Sequence[Delivery]:
+        """Everything that arrived, waiting up to ``timeout_s`` seconds for the first of it."""
+        if not self._queue and not self.lagged:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._knock.wait()
+            except TimeoutError:
+                return ()
+        self._knock.clear()
+        taken, self._queue = self._queue, []
+        return taken
+
+
+class Hub:
+    """Hands new events to the readers of this process."""
+
+    def __init__(self) -> None:
+        self._all: set[Subscription] = set()
+
+    def subscribe(self, wanted: Filter) -> Subscription:
+        """Begin to follow; end with ``unsubscribe``."""
+        subscription = Subscription(wanted)
+        self._all.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop following."""
+        self._all.discard(subscription)
+
+    def on_commit(self, committed: Committed) -> None:
+        """Hand out what a commit recorded."""
+        self.publish(committed.events)
+
+    def publish(self, new: Collection[Event]) -> None:
+        """Hand out events: recorded ones, or (``seq`` 0) ones that are only published."""
+        if not self._all:
+            return
+        for event in new:
+            delivery: Delivery | None = None
+            for subscription in self._all:
+                if subscription.filter.wants(event):
+                    delivery = delivery or Delivery(event, frame(event))
+                    subscription.push(delivery)
+
+
+def frame(event: Event) -> bytes:
+    """An event as a message of the stream. Text is escaped to ASCII: some readers end lines at U+2028."""
+    payload = event.payload
+    if not payload.isascii():
+        payload = _NOT_ASCII.sub(_escape, payload)
+    cursor = f"id: {event.seq}\n" if event.seq else ""
+    return f"{cursor}event: {event.name}\ndata: {payload}\n\n".encode()
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+
+
+def replay(
+    connection: sa.Connection, after: int, wanted: Filter, limit: int = REPLAY_PAGE
+) -> Sequence[Event]:
+    """Recorded events after a cursor that pass ``wanted``, in order, at most ``limit``."""
+    query = sa.select(events).where(events.c.seq > after)
+    if wanted.compute_id is not None:
+        query = query.where(events.c.compute_id == wanted.compute_id)
+    if wanted.task_id is not None:
+        query = query.where(events.c.task_id == wanted.task_id)
+    if wanted.names:
+        query = query.where(events.c.name.in_(sorted(wanted.names)))
+    return [
+        Event(r.seq, r.name, r.payload, r.compute_id, r.node_id, r.task_id, r.at_us)
+        for r in connection.execute(query.order_by(events.c.seq).limit(limit))
+    ]
+
+
+def last_seq(connection: sa.Connection) -> int:
+    """The newest cursor there is."""
+    found = connection.execute(sa.select(counters.c.value).where(counters.c.name == "events")).scalar()
+    return found or 0
+
+
+def first_seq(connection: sa.Connection) -> int:
+    """The oldest recorded event that is still kept (0: none)."""
+    return connection.execute(sa.select(sa.func.min(events.c.seq))).scalar() or 0

@@ -1,0 +1,274 @@
+"""What an agent says, as it is written down.
+
+Decides: which facts follow from news. Never: trusts it blindly: news about what is over, or about another
+node's work, is kept as a note and moves nothing. Follows: each numbered report is written exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from sky.domain import node as n
+from sky.domain import task as t
+from sky.domain.lifecycle import Fact
+from sky.domain.errors import Busy, Forbidden, NotFound
+from sky.domain.task import Tries
+from sky.kit import codec
+from sky.kit.clock import to_datetime
+from sky.store import blobs, snapshots
+from sky.store.schema import computes, executions, items, nodes, tasks
+from sky.store.sql import insert_ignore
+from sky.store.tx import Tx
+from sky.verbs import attempts
+from sky.verbs.mailbox import total_of
+from sky.wire import agent, v1
+
+PING_SECONDS = 4.0
+SECOND_US = 1_000_000
+
+
+def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:
+    """An agent has connected, for the first time or again."""
+    node = _node(tx, node_id)
+    state = node["state"]
+    if state in n.ENDING | n.FINAL:
+        msg = f"node {node_id} is {state}: it is given back, and its agent is to end"
+        raise Forbidden(msg, details={"state": state})
+    if state in (n.REQUESTED, n.PROVISIONING):
+        msg = f"the purchase of node {node_id} is not written down yet; call again in a moment"
+        raise Busy(msg, after_s=0.1)
+    heard = node["heard"] if node["boot"] == said.boot else 0
+    if state == n.CONNECTING:
+        tx.apply(n.NodeConnected(node_id, said.boot, said.python, said.slots, said.window, tx.now_us))
+    else:
+        tx.apply(n.NodeReconnected(node_id, said.boot, said.slots, said.window, tx.now_us, heard))
+    if said.error is not None:
+        _broken(tx, node_id, said.error)
+    elif said.ready and state in (n.CONNECTING, n.BOOTSTRAPPING):
+        tx.apply(n.NodeReady(node_id, tx.now_us))
+    spec = tx.connection.execute(sa.select(computes.c.spec).where(computes.c.id == node["compute_id"])).scalar_one()
+    return agent.Welcome(
+        lease_seconds=float(spec["ttl"]),
+        ping_seconds=PING_SECONDS,
+        heard=heard,
+        total=total_of(tx.connection, node["compute_id"]),
+        draining=state == n.DRAINING,
+    )
+
+
+def seen(tx: Tx, node_id: str, window: int) -> None:
+    """An agent is still there."""
+    node = tx.connection.execute(
+        sa.select(nodes.c.window, nodes.c.compute_id).where(nodes.c.id == node_id)
+    ).first()
+    if node is None:
+        return
+    tx.connection.execute(
+        sa.update(nodes).where(nodes.c.id == node_id).values(last_seen_us=tx.now_us, window=window)
+    )
+    if window > node.window:
+        tx.touch(f"dispatch/{node.compute_id}")
+
+
+def silent(tx: Tx, node_id: str) -> None:
+    """The connection of an agent ended: its node is looked at now rather than later."""
+    tx.touch(f"nodes/{node_id}")
+
+
+def record(tx: Tx, node_id: str, report: agent.Report) -> None:
+    """Write down a numbered report; one that was written already changes nothing."""
+    node = _node(tx, node_id)
+    if report.number <= node["heard"]:
+        return
+    _node_news(tx, node, report)
+    rows = _executions(tx, node_id, report)
+    _console(tx, node, report, rows)
+    begun = [
+        s for s in report.started if s.execution in rows and rows[s.execution]["state"] in (t.DISPATCHING, t.ACCEPTED)
+    ]
+    tx.apply(*(t.ExecutionStarted(s.execution, _ago(tx, s.ago_s)) for s in begun))
+    _items(tx, report, rows)
+    _outcomes(tx, report, rows)
+    values: dict[str, Any] = {"heard": report.number, "last_seen_us": tx.now_us}
+    if report.window is not None:
+        values["window"] = report.window
+        if report.window > node["window"]:
+            tx.touch(f"dispatch/{node['compute_id']}")
+    tx.connection.execute(_HEARD.values(values), {"b_id": node_id})
+
+
+def _node_news(tx: Tx, node: Mapping[str, Any], report: agent.Report) -> None:
+    compute_id, node_id = node["compute_id"], node["id"]
+    for phase in report.phases:
+        payload = v1.PhaseEvent(
+            compute=compute_id,
+            node=node_id,
+            phase=phase.phase,
+            event=phase.event,
+            at=to_datetime(tx.now_us),
+            error=phase.error,
+        )
+        tx.emit("node.phase", payload, compute_id=compute_id, node_id=node_id)
+        if phase.event == "failed":
+            _broken(tx, node_id, phase.error or f"{phase.phase} failed")
+    if report.ready and node["state"] == n.BOOTSTRAPPING:
+        tx.apply(n.NodeReady(node_id, tx.now_us))
+
+
+def _console(tx: Tx, node: Mapping[str, Any], report: agent.Report, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    for lines in report.console:
+        row = rows.get(lines.execution or "")
+        task_id = None if row is None else row["task_id"]
+        payload = v1.ConsoleEvent(
+            compute=node["compute_id"],
+            node=node["id"],
+            content=lines.content,
+            task=task_id,
+            stream=lines.stream,
+            rank=node["rank"],
+        )
+        tx.emit(
+            "node.console", payload, compute_id=node["compute_id"], node_id=node["id"], task_id=task_id
+        )
+
+
+def _items(tx: Tx, report: agent.Report, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    fresh = [i for i in report.items if i.execution in rows and rows[i.execution]["state"] in t.EXECUTION_LIVE]
+    if not fresh:
+        return
+    found: list[dict[str, Any]] = []
+    inline: list[tuple[str, bytes]] = []
+    for item in fresh:
+        sha256 = item.value_sha256
+        if item.value is not None:
+            sha256 = codec.sha256_hex(item.value)
+            inline.append((sha256, item.value))
+        found.append({"execution_id": item.execution, "index": item.index, "value_sha256": sha256})
+    blobs.store_inline(tx, inline)
+    tx.connection.execute(insert_ignore(tx.connection, items), found)
+    for task_id in {rows[i.execution]["task_id"] for i in fresh}:
+        tx.signal(f"items/{task_id}")
+
+
+def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    inline: list[tuple[str, bytes]] = []
+    endings: list[Fact] = []
+    retries: list[tuple[str, str]] = []
+    for said in report.outcomes:
+        row = rows.get(said.execution)
+        if row is None:
+            continue
+        if row["state"] in t.DONE:
+            _late(tx, said)
+            continue
+        sha256 = said.result_sha256
+        if said.result is not None:
+            sha256 = codec.sha256_hex(said.result)
+            inline.append((sha256, said.result))
+        endings.append(_ending(tx, said, row, sha256))
+        if said.state == t.INDETERMINATE and _may_repeat(tx, row):
+            retries.append((said.execution, "ambiguous"))
+    blobs.store_inline(tx, inline)
+    if endings:
+        attempts.end(tx, endings, retries)
+
+
+def _ending(tx: Tx, said: agent.Outcome, row: Mapping[str, Any], sha256: str | None) -> Fact:
+    finished = _ago(tx, said.ago_s)
+    started = row["started_us"] or finished - round(said.seconds * SECOND_US)
+    failed = said.state == t.FAILED
+    error = None
+    if said.error is not None:
+        error = attempts.error_value(
+            said.error.code,
+            said.error.message,
+            type=said.error.type,
+            traceback=said.error.traceback,
+            payload_sha256=sha256 if failed else None,
+        )
+    return t.ENDINGS[said.state](
+        said.execution,
+        finished_us=finished,
+        started_us=started,
+        result_sha256=None if failed else sha256,
+        error=error,
+        console_lines=said.console_lines,
+        items=said.items,
+    )
+
+
+def _may_repeat(tx: Tx, row: Mapping[str, Any]) -> bool:
+    used = snapshots.tries_used(tx.connection, [(row["task_id"], row["place"])])
+    safe, ambiguous = used.get((row["task_id"], row["place"]), (0, 0))
+    tries = Tries(row["safe_retries"], row["ambiguous_retries"], safe, ambiguous)
+    return t.after_loss(row["state"], tries)[1]
+
+
+def _late(tx: Tx, said: agent.Outcome) -> None:
+    note = msgspec.to_builtins(said)
+    note.pop("result", None)
+    note["heard_us"] = tx.now_us
+    tx.connection.execute(
+        sa.update(executions)
+        .where(executions.c.id == said.execution, executions.c.late_report.is_(None))
+        .values(late_report=note)
+    )
+
+
+def _broken(tx: Tx, node_id: str, why: str) -> None:
+    state = _node(tx, node_id)["state"]
+    if state in n.COMING:
+        message = f"node {node_id} could not be made ready: {why}"
+        error = attempts.error_value("capability_mismatch", message)
+        tx.apply(n.NodeBroken(node_id, tx.now_us, error))
+
+
+def _executions(tx: Tx, node_id: str, report: agent.Report) -> dict[str, Mapping[str, Any]]:
+    named = {
+        *(x.execution for x in report.console if x.execution),
+        *(x.execution for x in report.started),
+        *(x.execution for x in report.items),
+        *(x.execution for x in report.outcomes),
+    }
+    if not named:
+        return {}
+    rows = tx.connection.execute(_ABOUT, {"ids": list(named), "b_node": node_id}).mappings()
+    return {row["id"]: row for row in rows}
+
+
+def _node(tx: Tx, node_id: str) -> Mapping[str, Any]:
+    row = tx.connection.execute(_NODE, {"b_node": node_id}).mappings().first()
+    if row is None:
+        msg = f"there is no node {node_id}"
+        raise NotFound(msg)
+    return row
+
+
+def _ago(tx: Tx, seconds: float) -> int:
+    return tx.now_us - max(0, round(seconds * SECOND_US))
+
+
+_NODE = sa.select(
+    nodes.c.id, nodes.c.compute_id, nodes.c.rank, nodes.c.state, nodes.c.boot, nodes.c.heard, nodes.c.window
+).where(nodes.c.id == sa.bindparam("b_node"))
+_HEARD = sa.update(nodes).where(nodes.c.id == sa.bindparam("b_id"))
+_ABOUT = (
+    sa.select(
+        executions.c.id,
+        executions.c.task_id,
+        executions.c.place,
+        executions.c.state,
+        executions.c.started_us,
+        tasks.c.safe_retries,
+        tasks.c.ambiguous_retries,
+    )
+    .select_from(executions.join(tasks, tasks.c.id == executions.c.task_id))
+    .where(
+        executions.c.id.in_(sa.bindparam("ids", expanding=True)),
+        executions.c.node_id == sa.bindparam("b_node"),
+    )
+)

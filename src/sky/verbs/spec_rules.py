@@ -1,0 +1,154 @@
+"""What a compute's spec must keep, beyond the types of its fields.
+
+Decides: which specs are refused before anything is written, and with which words.
+Never: asks a provider, or changes a spec. Follows: what is accepted here, some provider could serve.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from sky.domain import secrets
+from sky.domain.errors import (
+    CapabilityMismatch,
+    InvalidRequest,
+    SecretInDefinition,
+    UnsupportedPlugin,
+    UnsupportedProvider,
+)
+from sky.domain.nearby import hint
+from sky.domain.provider import Abilities, Rules
+from sky.kit import ids
+from sky.store.schema import providers
+from sky.store.tx import Tx
+from sky.wire import v1
+
+
+def invalid(field: str, value: object, expected: str) -> InvalidRequest:
+    """A refusal that names the field, its value and what would be right."""
+    return InvalidRequest(
+        f"{field}: {value!r} is not accepted; expected {expected}",
+        details={"field": field, "value": value, "expected": expected},
+    )
+
+
+def check_bounds(bounds: v1.NodeBounds, field: str) -> None:
+    """``min`` ≤ ``desired`` ≤ ``max``, and no nodes only where that is said on purpose."""
+    low = bounds.desired if bounds.min is None else bounds.min
+    high = bounds.desired if bounds.max is None else bounds.max
+    if low > high:
+        raise invalid(f"{field}.min", low, f"at most max, which is {high}")
+    if not low <= bounds.desired <= high:
+        raise invalid(f"{field}.desired", bounds.desired, f"between min and max, {low} to {high}")
+    if bounds.desired == 0 and bounds.min is None:
+        raise invalid(f"{field}.desired", 0, "at least 1 (or min: 0, for a compute that may scale to nothing)")
+    if high == 0:
+        raise invalid(f"{field}.max", 0, "at least 1")
+
+
+def check_spec(tx: Tx, spec: v1.ComputeSpec, rules: Rules) -> None:
+    """Everything that can be known to be wrong with ``spec`` before anything is bought."""
+    if not spec.specs:
+        raise invalid("spec.specs", [], "at least one alternative, such as [{'provider': {'kind': 'local'}}]")
+    check_bounds(spec.nodes, "spec.nodes")
+    _check_secrets(spec)
+    for index, plugin in enumerate(spec.plugins):
+        if plugin.kind not in rules.plugins:
+            msg = f"spec.plugins[{index}].kind: no plugin {plugin.kind!r}; {hint(plugin.kind, rules.plugins)}"
+            raise UnsupportedPlugin(msg, details={"plugin": plugin.kind})
+    for index, alternative in enumerate(spec.specs):
+        kind = _kind_of(tx, alternative.provider.kind, f"spec.specs[{index}].provider.kind", rules)
+        _check_abilities(spec, kind, rules.kinds[kind].abilities)
+    _check_unbuilt(spec)
+
+
+def _check_secrets(spec: v1.ComputeSpec) -> None:
+    for field, why in secrets.find(msgspec.to_builtins(spec), "spec"):
+        msg = (
+            f"{field}: {why}, and a spec is served back to whoever reads it; "
+            "put credentials on a provider (POST /v1/providers) or into the environment of the node"
+        )
+        raise SecretInDefinition(msg, details={"field": field})
+
+
+def _kind_of(tx: Tx, ref: str, field: str, rules: Rules) -> str:
+    if ref in rules.kinds:
+        _ensure_default(tx, ref, rules)
+        return ref
+    row = tx.connection.execute(
+        sa.select(providers.c.kind).where(sa.or_(providers.c.id == ref, providers.c.name == ref))
+    ).first()
+    if row is None or row.kind not in rules.kinds:
+        names = [r.name for r in tx.connection.execute(sa.select(providers.c.name))]
+        msg = f"{field}: no provider {ref!r}; {hint(ref, {*rules.kinds, *names})}"
+        raise UnsupportedProvider(msg, details={"provider": ref, "known": sorted({*rules.kinds, *names})})
+    return row.kind
+
+
+def _ensure_default(tx: Tx, kind: str, rules: Rules) -> None:
+    """A kind that needs no credentials serves as it is: its row is made when it is first named."""
+    from_kind = sa.select(providers.c.id).where(providers.c.kind == kind).limit(1)
+    if tx.connection.execute(from_kind).first() is not None:
+        return
+    info = rules.kinds[kind]
+    if info.credential_fields:
+        msg = f"no provider of kind {kind!r} was added yet; add one with its credentials: POST /v1/providers"
+        raise UnsupportedProvider(msg, details={"provider": kind})
+    # The name may be taken by a provider of another kind; then the kind's own is found by its kind alone.
+    taken = tx.connection.execute(sa.select(providers.c.id).where(providers.c.name == kind)).first()
+    add_provider(tx, kind if taken is None else f"{kind}-default", kind, {}, None, info.offers_ttl_seconds)
+
+
+def add_provider(
+    tx: Tx, name: str, kind: str, config: dict[str, Any], credentials: bytes | None, ttl_seconds: int
+) -> str:
+    """Write a provider's row and have its offers fetched."""
+    provider_id = ids.new("provider")
+    tx.connection.execute(
+        sa.insert(providers),
+        {
+            "id": provider_id,
+            "name": name,
+            "kind": kind,
+            "config": config,
+            "credentials": credentials,
+            "offers_ttl_seconds": ttl_seconds,
+            "version": 1,
+            "created_us": tx.now_us,
+        },
+    )
+    tx.touch(f"offers/{provider_id}")
+    return provider_id
+
+
+def _check_abilities(spec: v1.ComputeSpec, kind: str, can: Abilities) -> None:
+    image = spec.image
+    wanted = (
+        (bool(spec.volumes) and not can.volumes, "spec.volumes", "mount volumes"),
+        (bool(image.apt) and not can.apt, "spec.image.apt", "install apt packages"),
+        (image.base is not None and not can.base_image, "spec.image.base", "start from a base image"),
+        (bool(image.includes) or image.includes_sha256 is not None, "spec.image.includes", "ship local files"),
+        (spec.options.cluster is True and not can.cluster, "spec.options.cluster", "connect nodes to each other"),
+    )
+    for missing, field, what in wanted:
+        if missing and not (field == "spec.image.includes" and can.includes):
+            msg = f"{field}: machines of provider {kind!r} cannot {what}; leave it out or name another provider"
+            raise CapabilityMismatch(msg, details={"field": field, "provider": kind})
+
+
+def _check_unbuilt(spec: v1.ComputeSpec) -> None:
+    """What no node does yet is refused, rather than accepted and not done."""
+    options = spec.options
+    unbuilt = (
+        (options.health_command is not None, "spec.options.health_command"),
+        (options.health_function is not None, "spec.options.health_function"),
+        (bool(spec.image.metrics), "spec.image.metrics"),
+        (spec.image.warm, "spec.image.warm"),
+    )
+    for asked, field in unbuilt:
+        if asked:
+            msg = f"{field}: no provider of this release can do that; leave it out"
+            raise CapabilityMismatch(msg, details={"field": field})
