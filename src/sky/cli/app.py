@@ -1,0 +1,148 @@
+"""Turns words into a call of a command's function, and refuses what is mistyped with what was meant.
+
+Decides: how every command line is parsed, how its help page is laid out, what a wrong word is told.
+Never: knows a command; modules declare theirs with ``noun`` and ``command``.
+Follows: help pages look alike, fit 80 columns and end with examples, and a usage error is one line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts import exceptions as wrong
+
+from sky.cli import output
+from sky.cli.errors import CliError, usage
+from sky.cli.help import Pages
+from sky.cli.nouns import NOUNS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+Output = Annotated[
+    output.Format,
+    Parameter(
+        name=["--output", "-o"],
+        metavar="FORMAT",
+        help="table for people, json for programs: the HTTP interface's own.",
+    ),
+]
+Wait = Annotated[bool, Parameter(help="Wait until it is done, showing progress.")]
+Many = Parameter(negative_iterable=(), show_default=False)
+"""Marks an option that may be given several times."""
+PROMPT = "  $ "
+
+
+def noun(name: str) -> App:
+    """The application of one noun, for its commands to be added to."""
+    return App(name=name, help=NOUNS[name].summary, help_format="plaintext", version_flags=[])
+
+
+def command(
+    app: App, *examples: str, name: str | None = None, instead: Sequence[str] = ()
+) -> Callable[[Command], Command]:
+    """Adds a function to a noun, with examples for its page and words people try instead of its name."""
+
+    def add(function: Command) -> Command:
+        app.command(function, name=name, help_epilogue=_examples(examples), synonym=tuple(instead))
+        return function
+
+    return add
+
+
+def only(name: str, *examples: str) -> Callable[[Command], Command]:
+    """Makes a function the whole of a noun; its module's ``app`` is then ``apps[name]``."""
+
+    def add(function: Command) -> Command:
+        app = noun(name)
+        app.help_epilogue = _examples(examples)
+        app.default(function)
+        apps[name] = app
+        return function
+
+    return add
+
+
+apps: dict[str, App] = {}
+
+
+def _examples(lines: Sequence[str]) -> str:
+    return "Examples:\n" + "\n".join(PROMPT + line for line in lines)
+
+
+def run(words: list[str]) -> int:
+    """Carry out a command line that begins with a noun; returns the exit code."""
+    root = tree(words[0])
+    return call(root, words)
+
+
+def tree(*names: str) -> App:
+    """The application, with these nouns loaded."""
+    root = App(
+        name="sky",
+        version_flags=[],
+        help_format="plaintext",
+        help_formatter=Pages(),
+        print_error=False,
+        exit_on_error=False,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for name in names:
+        module = f"sky.cli.{NOUNS[name].module}"
+        root.command(f"{module}:app", name=name, help=NOUNS[name].summary)
+    return root
+
+
+def call(app: App, words: list[str]) -> int:
+    """Parse and carry out; a usage error becomes ours."""
+    try:
+        ended = app(words, console=console(), error_console=console())
+    except CycloptsError as error:
+        raise refusal(error) from error
+    return ended if isinstance(ended, int) else 0
+
+
+def console() -> Console:
+    """Where help pages are printed: plain when piped."""
+    from rich.console import Console
+
+    coloured = output.coloured(sys.stdout)
+    return Console(
+        file=sys.stdout,
+        width=min(output.width(), 100),
+        force_terminal=coloured,
+        color_system="standard" if coloured else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+    )
+
+
+def refusal(error: CycloptsError) -> CliError:
+    """A usage error in our words: what is wrong, and the nearest thing that is right."""
+    page = f"`sky {' '.join(error.command_chain or ())} --help`".replace("  ", " ").replace(" `", "`")
+    text = " ".join(str(error).split()).rstrip(".")
+    said, _, meant = text.partition(". Did you mean ")
+    hint = f"did you mean {meant.partition('?')[0].replace(chr(34), '`')}?" if meant else page
+    match error:
+        case wrong.UnknownCommandError():
+            message = said.partition(". Available commands:")[0]
+            return usage(_lower(message), hint if meant else f"{page} lists the commands")
+        case wrong.UnusedCliTokensError():
+            extra = ", ".join(repr(token) for token in error.unused_tokens or ())
+            return usage(f"{extra} is one word too many", f"{page} shows what is expected")
+        case wrong.CoercionError() | wrong.UnknownOptionError():
+            return usage(_lower(said), hint if meant else f"{page} shows what is expected")
+        case _:
+            return usage(_lower(text), f"{page} shows what is expected")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

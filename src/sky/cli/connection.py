@@ -1,0 +1,128 @@
+"""How a command reaches the daemon.
+
+Decides: that commands which only read never start a daemon and those which create do, how long a daemon may
+take to answer, and what a name that nobody knows was probably meant to be.
+Never: retries what the client does not, or hides an error.
+Follows: a reading command on a machine without a daemon ends at once with exit code 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sky.cli import output
+from sky.cli.errors import CliError
+from sky.cli.nouns import near
+from sky.client import calls, calls_machines, daemon
+from sky.client.errors import ApiError, DaemonUnreachable, NotFound
+from sky.client.http import Http, Streamed
+from sky.client.request import Call
+from sky.wire import v1
+
+T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""How long the daemon may be away in the middle of a command."""
+PAGE_ITEMS = 500
+NAMES_SEEN_MAX = 2_000
+
+
+class Api:
+    """The daemon, for one command."""
+
+    def __init__(self, http: Http) -> None:
+        self.http = http
+
+    def send(self, call: Call[T]) -> T:
+        """Carry out one operation."""
+        try:
+            return self.http.send(call, patience_s=PATIENCE_S)
+        except NotFound as missing:
+            raise self._with_near_name(missing, call) from missing
+
+    def open(self, call: Call[Any]) -> Streamed:
+        """Begin one operation whose answer is read as it comes."""
+        try:
+            return self.http.open(call, patience_s=PATIENCE_S)
+        except NotFound as missing:
+            raise self._with_near_name(missing, call) from missing
+
+    def computes(self, state: v1.ComputeState | None = None) -> Iterator[v1.Compute]:
+        """All computes, newest first."""
+        cursor = None
+        while True:
+            page = self.send(calls.list_computes(cursor=cursor, limit=PAGE_ITEMS, state=state))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def tasks(self, compute: str | None = None, state: v1.TaskState | None = None) -> Iterator[v1.Task]:
+        """All tasks, newest first."""
+        cursor = None
+        while True:
+            call = calls.list_tasks(cursor=cursor, limit=PAGE_ITEMS, compute=compute, state=state)
+            page = self.send(call)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def _with_near_name(self, missing: NotFound, call: Call[Any]) -> ApiError:
+        """The same error with a hint, when what was named resembles something that is there."""
+        parts = call.path.split("/")[2:]
+        if len(parts) < 2 or parts[0] not in ("computes", "tasks", "providers"):
+            return missing
+        meant = near(parts[1], self._names(parts[0]))
+        if not meant:
+            return missing
+        details = {**missing.details, "hint": f"did you mean `{meant[0]}`?"}
+        return NotFound(missing.message, missing.code, missing.status, False, details, missing.request_id)
+
+    def _names(self, noun: str) -> list[str]:
+        names: list[str] = []
+        if noun == "computes":
+            for compute in self.http.send(calls.list_computes(limit=PAGE_ITEMS), patience_s=0).items:
+                names += [compute.id, *([compute.name] if compute.name else [])]
+        elif noun == "tasks":
+            names = [t.id for t in self.http.send(calls.list_tasks(limit=PAGE_ITEMS), patience_s=0).items]
+        else:
+            for provider in self.http.send(calls_machines.list_providers(), patience_s=0).items:
+                names += [provider.id, provider.name]
+        return names[:NAMES_SEEN_MAX]
+
+
+@contextmanager
+def reading() -> Generator[Api]:
+    """The daemon that runs. Raises DaemonUnreachable when there is none."""
+    try:
+        http = daemon.connect(start_if_absent=False)
+    except DaemonUnreachable as absent:
+        raise CliError(
+            "daemon_unreachable",
+            f"no daemon runs for {daemon.home_dir()}",
+            "start one with `sky server start`, or name another in SKY_URL",
+            5,
+        ) from absent
+    with _closing(http) as api:
+        yield api
+
+
+@contextmanager
+def creating() -> Generator[Api]:
+    """The daemon that runs, or one that is started now."""
+    output.progress("looking for the daemon …")
+    http = daemon.connect(start_if_absent=True)
+    output.clear_progress()
+    with _closing(http) as api:
+        yield api
+
+
+@contextmanager
+def _closing(http: Http) -> Generator[Api]:
+    try:
+        yield Api(http)
+    finally:
+        http.close()

@@ -1,0 +1,309 @@
+"""What a compute should be, gathered from where a person may say it: options, a JSON file, ``sky.toml``.
+
+Decides: the short forms people may write (``nodes = "1:4"``, ``provider = "local"``, ``ttl = "10m"``), how
+options override a file, and how a refused value is named in the words it was given in.
+Never: judges what the daemon judges (providers, offers, prices). Follows: whatever the source, the result is
+one ``ComputeSpec`` that was checked against the interface's own rules before anything is sent.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import msgspec
+from cyclopts import Parameter
+
+from sky.cli.app import Many
+from sky.cli.errors import CliError, usage
+from sky.cli.nouns import near
+from sky.wire import v1
+
+SPEC_FILE_BYTES_MAX = 4 * 1024 * 1024
+MACHINE_FIELDS = frozenset(v1.Spec.__struct_fields__) - {"provider"}
+COMPUTE_FIELDS = frozenset(v1.ComputeSpec.__struct_fields__)
+IMAGE_SHORTCUTS = frozenset({"python", "pip", "apt", "env"})
+VALUE_CHARS_MAX = 60
+SHORT_FIELDS = MACHINE_FIELDS | IMAGE_SHORTCUTS | {"provider"}
+DURATION = re.compile(r"(\d+)\s*([smhd]?)")
+UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+DEFAULT_PROVIDER = "local"
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""The Python whose functions will be sent: nodes get the same unless something else is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options that describe a compute; None where nothing was said."""
+
+    provider: Annotated[
+        tuple[str, ...], Many, Parameter(help="Where machines come from; several are alternatives [local].")
+    ] = ()
+    nodes: Annotated[
+        str | None,
+        Parameter(
+            metavar="N|MIN:MAX", allow_leading_hyphen=True, help="How many nodes; a range scales itself [1]."
+        ),
+    ] = None
+    accelerator: Annotated[str | None, Parameter(metavar="NAME[:COUNT]", help="Such as A100:4.")] = None
+    cpus: Annotated[int | None, Parameter(help="CPUs of each node, at least.")] = None
+    memory_gb: Annotated[int | None, Parameter(help="Memory of each node, at least.")] = None
+    disk_gb: Annotated[int | None, Parameter(help="Disk of each node, at least.")] = None
+    region: Annotated[str | None, Parameter(help="Region to buy in.")] = None
+    architecture: Annotated[v1.Architecture | None, Parameter(help="Kind of processor.")] = None
+    max_hourly_cost: Annotated[
+        float | None, Parameter(metavar="USD", help="Most that one node may cost per hour.")
+    ] = None
+    allocation: Annotated[v1.Allocation | None, Parameter(help="Which market to buy in.")] = None
+    selection: Annotated[v1.Selection | None, Parameter(help="Which offer to take.")] = None
+    python: Annotated[str | None, Parameter(metavar="X.Y", help="Python of the nodes.")] = None
+    pip: Annotated[tuple[str, ...], Many, Parameter(metavar="PACKAGE", help="Package to install.")] = ()
+    apt: Annotated[
+        tuple[str, ...], Many, Parameter(metavar="PACKAGE", help="System package to install.")
+    ] = ()
+    env: Annotated[tuple[str, ...], Many, Parameter(metavar="NAME=VALUE", help="Environment variable.")] = ()
+    executor: Annotated[str | None, Parameter(metavar="KIND", help="thread, process or loky.")] = None
+    concurrency: Annotated[int | None, Parameter(help="Calls at once on a node.")] = None
+    plugin: Annotated[tuple[str, ...], Many, Parameter(metavar="KIND", help="Plugin to switch on.")] = ()
+    ttl: Annotated[
+        str | None, Parameter(metavar="TIME", help="How long it may stand idle: 600, 10m, 2h, 1d.")
+    ] = None
+    delete_on_exit: Annotated[
+        bool, Parameter(negative=(), help="Delete it when nobody holds it any more.", show_default=False)
+    ] = False
+
+
+NOTHING_SAID = Options()
+
+
+def seconds(text: str | int, what: str) -> int:
+    """A time as whole seconds: ``600``, ``10m``, ``2h``, ``1d``."""
+    found = DURATION.fullmatch(str(text).strip())
+    if found is None:
+        raise usage(f"{what} {text!r} is not a time", "write seconds, or 30s, 10m, 2h, 1d")
+    return int(found[1]) * UNITS_S[found[2]]
+
+
+def bounds(value: object, what: str = "--nodes") -> dict[str, int]:
+    """How many nodes: ``2``, ``"1:4"``, ``[1, 4]``, or a table with desired, min, max."""
+    hint = "write a number such as 2, or a range such as 1:4"
+    match value:
+        case bool():
+            pass
+        case int():
+            return {"desired": value}
+        case str() if re.fullmatch(r"-?\d+", value):
+            return {"desired": int(value)}
+        case str() if re.fullmatch(r"\d+:\d+", value):
+            low, _, high = value.partition(":")
+            return _range(int(low), int(high), what, hint)
+        case [int(low), int(high)]:
+            return _range(low, high, what, hint)
+        case dict():
+            return cast("dict[str, int]", value)
+        case _:
+            pass
+    raise usage(f"{what} {value!r} is not a number of nodes", hint)
+
+
+def _range(low: int, high: int, what: str, hint: str) -> dict[str, int]:
+    if low > high:
+        raise usage(f"{what} {low}:{high} begins above its end", hint)
+    return {"desired": low, "min": low, "max": high}
+
+
+# ── short forms to the interface's own ──────────────────────────────────────────────────────────
+
+
+def expand(short: dict[str, Any]) -> dict[str, Any]:
+    """The interface's own form of a definition that may use short forms."""
+    # A name nobody knows stays, for the check to refuse it.
+    full = {name: value for name, value in short.items() if name not in SHORT_FIELDS}
+    machine = {name: short[name] for name in MACHINE_FIELDS if name in short}
+    providers = short.get("provider", [])
+    if "specs" not in short or providers or machine:
+        several = isinstance(providers, list | tuple)
+        kinds = list(cast("list[Any]", providers)) if several else [providers]
+        full["specs"] = [
+            *full.get("specs", ()),
+            *({"provider": kind, **machine} for kind in (kinds or [DEFAULT_PROVIDER])),
+        ]
+    if isinstance(full["specs"], list):
+        full["specs"] = [_machine(spec) for spec in cast("list[Any]", full["specs"])]
+    full["nodes"] = bounds(short.get("nodes", 1), "nodes")
+    image = {name: short[name] for name in IMAGE_SHORTCUTS if name in short}
+    if isinstance(full.get("image", {}), dict):
+        full["image"] = {"python": HERE, **full.get("image", {}), **image}
+    if isinstance(full.get("worker", {}), dict):
+        full["worker"] = {"executor": "process", **full.get("worker", {})}
+    if isinstance(full.get("ttl"), str):
+        full["ttl"] = seconds(full["ttl"], "ttl")
+    if isinstance(full.get("plugins"), list):
+        full["plugins"] = [{"kind": p} if isinstance(p, str) else p for p in full["plugins"]]
+    return full
+
+
+def _machine(spec: object) -> object:
+    if not isinstance(spec, dict):
+        return spec
+    machine = dict(cast("dict[str, Any]", spec))
+    if isinstance(machine.get("provider"), str):
+        machine["provider"] = {"kind": machine["provider"]}
+    accelerator = machine.get("accelerator")
+    if isinstance(accelerator, str) and ":" in accelerator:
+        name, _, count = accelerator.rpartition(":")
+        if not count.isdigit():
+            raise usage(f"accelerator {accelerator!r} has no count behind its colon", "write A100 or A100:4")
+        machine |= {"accelerator": name, "accelerator_count": int(count)}
+    return machine
+
+
+def from_options(options: Options) -> dict[str, Any]:
+    """The short form of what was said with options, and nothing that was not said."""
+    said: dict[str, Any] = {}
+    for one in fields(Options):
+        value = getattr(options, one.name)
+        if value is not None and value != () and value is not False:
+            said[one.name] = value
+    if "env" in said:
+        said["env"] = dict(_assignment(text) for text in options.env)
+    if "plugin" in said:
+        said["plugins"] = said.pop("plugin")
+    worker = {name: said.pop(name) for name in ("executor", "concurrency") if name in said}
+    if worker:
+        said["worker"] = worker
+    return said
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise usage(f"--env {text!r} sets nothing", "write --env NAME=VALUE")
+    return name, value
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """A definition with options put over it. A machine asked for replaces every alternative of the file."""
+    result = {**base, **over}
+    if over.keys() & (MACHINE_FIELDS | {"provider"}) and "specs" in base:
+        if "provider" in over:
+            del result["specs"]
+        else:
+            machine = {name: result.pop(name) for name in MACHINE_FIELDS if name in over}
+            specs = cast("list[dict[str, Any]]", base["specs"])
+            result["specs"] = [{**spec, **machine} for spec in specs]
+    for table in ("image", "worker"):
+        if isinstance(base.get(table), dict) and isinstance(over.get(table), dict):
+            result[table] = {**base[table], **over[table]}
+    return result
+
+
+# ── checking ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Refused(CliError):
+    """A field of a definition cannot be accepted. ``path`` leads to it, by names and list indices."""
+
+    def __init__(self, path: tuple[str, ...], message: str, hint: str | None) -> None:
+        where = ".".join(path)
+        super().__init__("usage", f"{where}: {message}" if where else message, hint, 2)
+        self.path = path
+
+
+def spec_of(full: dict[str, Any]) -> v1.ComputeSpec:
+    """The checked definition. Raises Refused naming the field, the rule, and the nearest right name."""
+    try:
+        spec = msgspec.convert(full, v1.ComputeSpec)
+    except msgspec.ValidationError as error:
+        raise refused(str(error), v1.ComputeSpec, full) from error
+    nodes = spec.nodes
+    if nodes.min is not None and nodes.max is not None and nodes.min > nodes.max:
+        raise Refused(("nodes",), f"min {nodes.min} is above max {nodes.max}", "swap them")
+    return spec
+
+
+def checked(full: dict[str, Any], said: dict[str, Any]) -> v1.ComputeSpec:
+    """As ``spec_of``, with what was said by an option called by that option's name."""
+    try:
+        return spec_of(full)
+    except Refused as error:
+        name = next((part for part in reversed(error.path) if part in said), None)
+        if name is None:
+            raise
+        message = str(error).removeprefix(".".join(error.path) + ": ")
+        raise usage(f"--{name.replace('_', '-')}: {message}", error.hint) from error
+
+
+def refused(text: str, kind: type[msgspec.Struct], value: object = None) -> Refused:
+    """What a validation error about ``value`` says, as a path and a sentence."""
+    rule, _, path_text = text.partition(" - at `")
+    path = _path(path_text.rstrip("`"))
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", rule)
+    if unknown is None:
+        missing = re.fullmatch(r"Object missing required field `(.*)`", rule)
+        given = "" if missing else f", got {_at(value, path)}"
+        said = f"lacks {missing[1]}" if missing else _lower(rule).partition(", got")[0] + given
+        return Refused(path, said, None)
+    known = _fields_at(kind, path)
+    meant = near(unknown[1], known)
+    hint = f"did you mean `{meant[0]}`?" if meant else f"known: {', '.join(sorted(known))}"
+    return Refused((*path, unknown[1]), "there is no such field", hint)
+
+
+def _path(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"[^.\[\]$]+", text))
+
+
+def _at(value: Any, path: tuple[str, ...]) -> str:
+    for part in path:
+        if isinstance(value, dict):
+            value = cast("dict[str, Any]", value).get(part)
+        elif isinstance(value, list | tuple) and part.isdigit():
+            value = cast("list[Any]", value)[int(part)]
+    return repr(cast("object", value))[:VALUE_CHARS_MAX]
+
+
+def _fields_at(kind: Any, path: tuple[str, ...]) -> list[str]:
+    for part in path:
+        known = {f.name: f.type for f in msgspec.structs.fields(kind)}
+        inner = known.get(part)
+        if inner is not None:
+            kind = next(iter(_structs_in(inner)), kind)
+    return [f.name for f in msgspec.structs.fields(kind)]
+
+
+def _structs_in(kind: Any) -> list[Any]:
+    """The structs that an annotation is made of."""
+    if hasattr(kind, "__struct_fields__"):
+        return [kind]
+    return [found for part in getattr(kind, "__args__", ()) for found in _structs_in(part)]
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def read_spec(path: Path) -> tuple[dict[str, Any], str | None]:
+    """The definition in a JSON file, and its name: the body of ``POST /v1/computes``, or its ``spec``."""
+    try:
+        if path.stat().st_size > SPEC_FILE_BYTES_MAX:
+            raise usage(f"{path} is larger than {SPEC_FILE_BYTES_MAX} bytes", "a definition is a small file")
+        content = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise usage(f"{path} cannot be read: {error.strerror}", "name a JSON file with --spec") from error
+    except msgspec.DecodeError as error:
+        raise usage(f"{path} is not JSON: {error}", None) from error
+    if not isinstance(content, dict):
+        raise usage(f"{path} is not a JSON object", "it should hold a spec: {{specs, nodes, image, …}}")
+    whole = cast("dict[str, Any]", content)
+    if "spec" not in whole:
+        return whole, None
+    strange = sorted(whole.keys() - {"spec", "name"})
+    if strange:
+        raise usage(f"{path}: {strange[0]}: there is no such field", "known: spec, name")
+    if not isinstance(whole["spec"], dict):
+        raise usage(f"{path}: spec is not an object", None)
+    return cast("dict[str, Any]", whole["spec"]), whole.get("name")

@@ -1,0 +1,134 @@
+"""How the command ends: exit codes, and one line for every error with what to do next.
+
+Decides: which error has which exit code and which hint. Never: prints a traceback or catches anything.
+Follows: a script can act on the exit code, and a person on the hint; the codes are on the page of
+``sky --help`` (``nouns.EXITS``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sky.client import errors
+
+OK = 0
+FAILED = 1
+USAGE = 2
+MISSING = 3
+REFUSED = 4
+UNREACHABLE = 5
+INTERRUPTED = 130
+
+
+class CliError(errors.SkyError):
+    """Something the command itself found wrong. ``exit_code`` is the process's."""
+
+    def __init__(self, code: str, message: str, hint: str | None = None, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+def usage(message: str, hint: str | None = None) -> CliError:
+    """The command line, a file or a value cannot be accepted."""
+    return CliError("usage", message, hint, USAGE)
+
+
+class Ending(NamedTuple):
+    """What is said about an error, and the exit code."""
+
+    code: str
+    message: str
+    hint: str | None
+    exit_code: int
+
+    def text(self) -> str:
+        """One line, and one more with the hint where there is one."""
+        line = f"error: {self.code}: {self.message}"
+        return f"{line}\nhint: {self.hint}" if self.hint else line
+
+
+_HINTS = {
+    "not_found": "list what is there with `sky compute list`, `sky task list` or `sky provider list`",
+    "revision_conflict": "somebody changed it in between; look at it again and repeat",
+    "idempotency_conflict": "repeat the command: it makes a new key",
+    "lease_held": "another process holds it; wait until it lets go, or use another compute",
+    "name_taken": "choose another name, or delete the one that has it",
+    "compute_not_accepting": "`sky compute get` shows its state; `sky why` tells how it came to that",
+    "compute_not_connected": "no node is ready; `sky why` tells what they wait for",
+    "compute_not_resizable": "`sky compute get` shows its state",
+    "unsupported_provider": "`sky provider kinds` and `sky provider list` show what can be named",
+    "capability_mismatch": "ask for less, or for another provider: `sky offers` shows what could be bought",
+    "secret_in_definition": "put credentials on a provider: `sky provider add … --credential NAME=-`",
+    "task_indeterminate": "it may have run; `sky task retry ID --acknowledge-duplication` runs it again",
+    "duplication_not_acknowledged": "add --acknowledge-duplication if running it twice does no harm",
+    "release_pending": "repeat the command in a moment",
+    "unauthorized": "set SKY_TOKEN to a token of that daemon (its state folder has one, in `token`)",
+    "forbidden": "this token may not do that",
+    "cursor_expired": "events that old are no longer kept; leave the cursor out",
+    "provider_in_use": "delete the computes that use it first: `sky compute list`",
+    "busy": "the daemon has too much to do; repeat the command in a moment",
+    "storage_full": "make room on the daemon's disk",
+    "internal": "the daemon's log says more: `sky server logs`",
+}
+_USAGE_CODES = frozenset({"invalid_request", "precondition_required"})
+_REFUSED_STATUSES = frozenset({401, 403, 409, 410, 412, 413, 422, 428})
+
+
+def _of_api(error: errors.ApiError) -> Ending:
+    if error.code in _USAGE_CODES:
+        exit_code = USAGE
+    elif error.status == 404:
+        exit_code = MISSING
+    elif error.code in ("task_failed", "task_indeterminate"):
+        exit_code = FAILED
+    else:
+        exit_code = REFUSED if error.status in _REFUSED_STATUSES else FAILED
+    return Ending(error.code, error.message, error.details.get("hint") or _HINTS.get(error.code), exit_code)
+
+
+def _of_daemon(error: errors.DaemonError) -> Ending:
+    first, _, rest = str(error).partition("\n")
+    match error:
+        case errors.DaemonUnreachable():
+            message = first.partition(". Is the daemon running?")[0].partition(": start one with")[0]
+            hint = "start a daemon with `sky server start`, or name one in SKY_URL"
+            return Ending("daemon_unreachable", message, hint, UNREACHABLE)
+        case errors.DaemonStartFailed():
+            # What follows the first line is the end of the daemon's log: its last line is the reason.
+            reason = next((line.strip() for line in reversed(rest.splitlines()) if line.strip()), "")
+            message = f"{first.partition('; its log')[0]}{': ' + reason if reason else ''}"
+            return Ending("daemon_start_failed", message, "`sky server logs` shows all of it", FAILED)
+        case _:
+            return Ending("daemon_stop_failed", first, None, FAILED)
+
+
+_CALL_CODES: tuple[tuple[type[errors.SkyError], str, str | None], ...] = (
+    (errors.TaskIndeterminate, "task_indeterminate", _HINTS["task_indeterminate"]),
+    (errors.TaskCancelled, "cancelled", None),
+    (errors.TaskTimedOut, "timed_out", None),
+    (errors.CallError, "task_failed", None),
+    (
+        errors.ComputeFailed,
+        "compute_failed",
+        "`sky why` tells what was tried",
+    ),
+    (errors.PackError, "cannot_pack", None),
+)
+
+
+def ending(error: errors.SkyError) -> Ending:
+    """What to say about an error, and the exit code it ends with."""
+    match error:
+        case CliError():
+            return Ending(error.code, str(error), error.hint, error.exit_code)
+        case errors.ApiError():
+            return _of_api(error)
+        case errors.DaemonError():
+            return _of_daemon(error)
+        case _:
+            for kind, code, hint in _CALL_CODES:
+                if isinstance(error, kind):
+                    return Ending(code, str(error), hint, FAILED)
+            return Ending("failed", str(error), None, FAILED)

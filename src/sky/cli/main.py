@@ -1,0 +1,90 @@
+"""The entry of the ``sky`` command: answers what costs nothing at once, loads one noun for the rest.
+
+Decides: what is answered without loading anything, how every error becomes one line and an exit code, what
+Ctrl-C and a closed pipe mean. Never: parses options; each noun's module does, once it is known.
+Follows: ``sky --help`` and ``sky --version`` load nothing but the table of nouns, and a traceback is shown
+only to who asks for it with SKY_DEBUG.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+
+from sky.cli.nouns import NOUNS, help_page, nouns_meant
+
+BROKEN_PIPE = 0
+"""A reader that has seen enough (``| head``) is no failure."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Carry out one command line; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if not os.environ.get("SKY_DEBUG"):
+        sys.excepthook = _last_word
+    try:
+        code = _at_once(words)
+        if code is None:
+            code = _with_noun(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer goes nowhere, and must not be said at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        sys.stderr.write("\n" if sys.stderr.isatty() else "")
+        return 130
+    return code
+
+
+def _at_once(words: list[str]) -> int | None:
+    """Answer what needs no noun; None when there is one."""
+    if not words or words[0] in ("--help", "-h", "help"):
+        if len(words) > 1 and words[1] in NOUNS:
+            return _with_noun([*words[1:], "--help"])
+        bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        print(help_page(bold))
+        return 0
+    if words[0] in ("--version", "-V"):
+        from sky.kit.version import VERSION
+
+        print(f"sky {VERSION}")
+        return 0
+    if words[0] in NOUNS:
+        return None
+    kind = "option" if words[0].startswith("-") else "command"
+    meant = nouns_meant(words[0]) if kind == "command" else []
+    print(f"error: usage: there is no {kind} {words[0]!r}", file=sys.stderr)
+    print(
+        f"hint: {f'did you mean `sky {meant[0]}`?' if meant else '`sky --help` lists them'}", file=sys.stderr
+    )
+    return 2
+
+
+def _with_noun(words: list[str]) -> int:
+    from sky.cli import app, errors, output
+    from sky.client.errors import SkyError
+
+    output.prepare()
+    try:
+        return app.run(words)
+    except SkyError as error:
+        ending = errors.ending(error)
+        output.tell_error(ending.text())
+        if os.environ.get("SKY_DEBUG"):
+            import traceback
+
+            traceback.print_exception(error)
+        return ending.exit_code
+
+
+def _last_word(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """One line for what nobody foresaw; the interpreter ends with 1 by itself."""
+    said = " ".join(str(error).split())
+    print(f"error: internal: {kind.__name__}{': ' + said if said else ''}", file=sys.stderr)
+    print("hint: this is a defect of the command; SKY_DEBUG=1 shows where it happened", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Where text goes and how it may look: results on standard output, everything else on standard error.
+
+Decides: when colours are allowed (a terminal, and no NO_COLOR), how wide a line may be, how a table is laid
+out, how JSON is written. Never: knows a noun; ``render`` does.
+Follows: what is piped has no escape codes and no cut values; what comes from elsewhere cannot move a
+terminal's cursor; progress is shown to a person and to nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self, TextIO
+
+import msgspec
+
+Format = Literal["table", "json"]
+WIDTH_PIPED = 80
+WIDTH_MIN = 40
+GAP = "  "
+ELLIPSIS = "…"
+
+STYLES = {
+    "good": "32",
+    "busy": "33",
+    "bad": "31",
+    "dim": "2",
+    "bold": "1",
+    "title": "1",
+}
+
+
+class Cell(str):
+    """Text of a table with a style, one of ``STYLES``."""
+
+    __slots__ = ("style",)
+
+    def __new__(cls, text: object, style: str = "") -> Self:
+        cell = super().__new__(cls, text)
+        cell.style = style
+        return cell
+
+
+def prepare() -> None:
+    """Make the standard streams take any character, whatever the locale says."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def coloured(stream: TextIO | None = None) -> bool:
+    """Whether escape codes may be written there."""
+    where = sys.stdout if stream is None else stream
+    return where.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """``text`` with a style where the stream may have one."""
+    code = STYLES.get(style)
+    return f"\x1b[{code}m{text}\x1b[0m" if code and coloured(stream) else text
+
+
+def width() -> int:
+    """Columns that a line for people may have."""
+    return max(WIDTH_MIN, shutil.get_terminal_size((WIDTH_PIPED, 24)).columns)
+
+
+def clean(text: str) -> str:
+    """``text`` on one line without anything a terminal would act on."""
+    if text.isprintable():
+        return text
+    shown = (c if c.isprintable() else " " if c.isspace() else f"\\x{ord(c):02x}" for c in text)
+    return " ".join("".join(shown).split())
+
+
+def cells(text: str) -> int:
+    """Columns that ``text`` takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def cut(text: str, columns: int) -> str:
+    """``text`` in at most so many columns. Ids are cut in the middle: their ends tell them apart."""
+    if cells(text) <= columns:
+        return text
+    if text[3:4] == "_" and columns > 12:
+        return f"{text[: columns - 7]}{ELLIPSIS}{text[-6:]}"
+    while text and cells(text) > columns - 1:
+        text = text[:-1]
+    return text + ELLIPSIS
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def say(text: str = "") -> None:
+    """A line of the result."""
+    sys.stdout.write(text + "\n")
+
+
+def json(value: Any) -> None:
+    """A result as JSON: the interface's own, indented for a person, on one line for a program."""
+    encoded = msgspec.json.encode(value)
+    if sys.stdout.isatty():
+        encoded = msgspec.json.format(encoded, indent=2)
+    say(encoded.decode())
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, flexible: Sequence[str] = ()) -> None:
+    """Rows under headings. On a terminal, the columns named ``flexible`` are cut until a line fits."""
+    laid_out = [[_cell(value) for value in row] for row in rows]
+    widths = [max([cells(head), *(cells(row[i]) for row in laid_out)]) for i, head in enumerate(headings)]
+    if sys.stdout.isatty():
+        _squeeze(headings, widths, flexible)
+    say(_line([Cell(head, "dim") for head in headings], widths))
+    for row in laid_out:
+        say(_line(row, widths))
+
+
+def _squeeze(headings: Sequence[str], widths: list[int], flexible: Sequence[str]) -> None:
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - width()
+    for name in flexible:
+        if over <= 0:
+            return
+        i = headings.index(name)
+        less = max(0, min(over, widths[i] - max(8, len(name))))
+        widths[i] -= less
+        over -= less
+
+
+def _cell(value: object) -> Cell:
+    style = value.style if isinstance(value, Cell) else ""
+    return Cell("-" if value is None or value == "" else clean(str(value)), style)
+
+
+def _line(row: Sequence[Cell], widths: Sequence[int]) -> str:
+    parts: list[str] = []
+    for cell, columns in zip(row, widths, strict=True):
+        text = cut(cell, columns)
+        parts.append(styled(text, cell.style) + " " * (columns - cells(text)))
+    return GAP.join(parts).rstrip()
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> None:
+    """Names and values below each other; long values are wrapped under their beginning."""
+    listed = [(name, _cell(value)) for name, value in rows]
+    columns = max((len(name) for name, _ in listed), default=0) + len(GAP)
+    room = width() - columns if sys.stdout.isatty() else 10_000
+    for name, value in listed:
+        first, *rest = _wrapped(value, room)
+        say(styled(f"{name:<{columns}}", "dim") + styled(first, value.style))
+        for line in rest:
+            say(" " * columns + styled(line, value.style))
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, max(20, columns)) or [""]
+
+
+# ── everything else ─────────────────────────────────────────────────────────────────────────────
+
+
+def write(text: str) -> None:
+    """Part of the result, as it is, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line about what happens, beside the result."""
+    clear_progress()
+    sys.stderr.write(clean(text) + "\n")
+    sys.stderr.flush()
+
+
+def tell_error(text: str) -> None:
+    """An error and its hint, each on one line."""
+    clear_progress()
+    for line in text.split("\nhint: "):
+        head = "error: " if line.startswith("error: ") else "hint: "
+        shown = clean(line.removeprefix("error: "))
+        style = "bad" if head == "error: " else "dim"
+        sys.stderr.write(styled(head, style, sys.stderr) + shown + "\n")
+    sys.stderr.flush()
+
+
+_progress_shown = [False]
+
+
+def progress(text: str) -> None:
+    """What is waited for, on one line that the next one replaces; only for a person."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return
+    sys.stderr.write("\r\x1b[K" + cut(clean(text), width() - 1))
+    sys.stderr.flush()
+    _progress_shown[0] = True
+
+
+def clear_progress() -> None:
+    """Take the line of ``progress`` away again."""
+    if _progress_shown[0]:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+        _progress_shown[0] = False
+
+
+def raw(text: str, stream: TextIO) -> None:
+    """What a program on a node wrote, as it wrote it."""
+    clear_progress()
+    stream.write(text if text.endswith("\n") else text + "\n")
+    stream.flush()

@@ -1,0 +1,200 @@
+"""``sky server``: the daemon of this user, from outside.
+
+Decides: what is printed about it and with which exit code. Never: starts or stops a daemon itself; the
+client's ``daemon`` does, for the SDK as well.
+Follows: ``start`` returns when the daemon answers, also when somebody else started it in the same moment.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sky.cli import output
+from sky.cli.app import Output, command, noun
+from sky.cli.errors import MISSING, CliError, usage
+from sky.client import daemon
+
+app = noun("server")
+
+FOLLOW_S = 0.2
+LINES_MAX = 1_000_000
+PORT_MAX = 65_535
+READ_BYTES = 256 * 1024
+
+
+def _as_json(status: daemon.Status) -> dict[str, object]:
+    return {
+        "running": status.running,
+        "url": status.url,
+        "pid": status.pid,
+        "release": status.release,
+        "home": str(status.home),
+    }
+
+
+def _refuse_if_named_elsewhere(what: str) -> None:
+    if named := os.environ.get("SKY_URL"):
+        raise usage(
+            f"SKY_URL names the daemon at {named}, which is not {what} from here",
+            "unset SKY_URL to speak about the daemon of SKY_HOME",
+        )
+
+
+@command(
+    app,
+    "sky server start",
+    "sky server start --port 0 --database /srv/sky.db",
+    "sky server start --foreground",
+)
+def start(
+    *,
+    host: Annotated[str | None, Parameter(help="Address to listen at [127.0.0.1].")] = None,
+    port: Annotated[int | None, Parameter(help="Port to listen at; 0 for any free one [7590].")] = None,
+    database: Annotated[
+        str | None, Parameter(metavar="FILE|URL", help="Where to keep state [$SKY_HOME/sky.db].")
+    ] = None,
+    foreground: Annotated[
+        bool, Parameter(negative=(), help="Be the daemon, in this terminal, until Ctrl-C.")
+    ] = False,
+    timeout: Annotated[float, Parameter(help="Seconds it may take until it answers.")] = daemon.START_S,
+    output_: Output = "table",
+) -> int:
+    """Start the daemon and return when it answers.
+
+    When one runs already, its address is printed and nothing else happens.
+    """
+    _refuse_if_named_elsewhere("started")
+    if port is not None and not 0 <= port <= PORT_MAX:
+        raise usage(f"--port {port} is not a port", f"a port is between 0 and {PORT_MAX}; 0 takes a free one")
+    if not timeout > 0:
+        raise usage(f"--timeout {timeout:g} leaves no time", "give seconds greater than 0")
+    if database and "://" not in database:
+        database = str(Path(database).expanduser().absolute())
+    if foreground:
+        return _be_the_daemon(host, port, database)
+    output.progress("starting the daemon …")
+    found = daemon.start(host=host, port=port, database=database, timeout_s=timeout)
+    output.clear_progress()
+    if output_ == "json":
+        output.json(_as_json(daemon.status()))
+    else:
+        how = "started" if found.started else "runs already"
+        output.say(f"{how}: {found.url} (process {found.pid})")
+    return 0
+
+
+def _be_the_daemon(host: str | None, port: int | None, database: str | None) -> int:
+    running = daemon.status()
+    if running.running:
+        raise CliError(
+            "already_running",
+            f"the daemon of {running.home} runs at {running.url} (process {running.pid})",
+            "stop it first with `sky server stop`",
+            4,
+        )
+    running.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    words = daemon.command_line(running.home, host=host, port=port, database=database)
+    os.execv(words[0], words)
+
+
+@command(app, "sky server stop", "sky server stop --timeout 5")
+def stop(
+    *,
+    timeout: Annotated[float, Parameter(help="Seconds it may take until it has ended.")] = daemon.STOP_S,
+    output_: Output = "table",
+) -> int:
+    """Stop the daemon of this state folder, and no other.
+
+    Computes go on as they are: the next daemon finds them. Exit code 3 when none runs.
+    """
+    _refuse_if_named_elsewhere("stopped")
+    output.progress("stopping the daemon …")
+    before = daemon.stop(timeout_s=timeout)
+    output.clear_progress()
+    if output_ == "json":
+        output.json(_as_json(daemon.status()))
+    elif before.running:
+        output.say(f"stopped: {before.url} (process {before.pid})")
+    if not before.running and output_ == "table":
+        output.note(f"no daemon ran for {before.home}")
+    return 0 if before.running else MISSING
+
+
+@command(app, "sky server status", "sky server status -o json", instead=("get", "info", "show"))
+def status(*, output_: Output = "table") -> int:
+    """Tell whether the daemon runs and where. Exit code 3 when it does not."""
+    if named := os.environ.get("SKY_URL"):
+        return _named(named, output_)
+    found = daemon.status()
+    if output_ == "json":
+        output.json(_as_json(found))
+    elif found.running:
+        output.pairs(
+            [
+                ("state", output.Cell("running", "good")),
+                ("url", found.url),
+                ("process", found.pid),
+                ("release", found.release),
+                ("home", found.home),
+            ]
+        )
+    else:
+        said = f"the one at {found.url} is gone" if found.stale else "start one with `sky server start`"
+        output.say(f"no daemon runs for {found.home}: {said}")
+    return 0 if found.running else MISSING
+
+
+def _named(url: str, output_: str) -> int:
+    from sky.cli.connection import reading
+    from sky.client import calls
+
+    with reading() as api:
+        ready = api.send(calls.ready()).ready
+    if output_ == "json":
+        output.json({"running": True, "url": url, "pid": None, "release": None, "home": None})
+    else:
+        state = output.Cell("ready", "good") if ready else output.Cell("live, not ready", "busy")
+        output.pairs([("state", state), ("url", f"{url} (from SKY_URL)")])
+    return 0
+
+
+@command(app, "sky server logs", "sky server logs --lines 100 --follow", instead=("log", "tail"))
+def logs(
+    *,
+    lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many of the last lines.")] = 40,
+    follow: Annotated[
+        bool, Parameter(name=["--follow", "-f"], negative=(), help="Go on as it grows, until Ctrl-C.")
+    ] = False,
+) -> int:
+    """Print the end of the daemon's own log. Exit code 3 when there is none."""
+    if not 0 <= lines <= LINES_MAX:
+        raise usage(f"--lines {lines} is out of range", f"give a number from 0 to {LINES_MAX}")
+    path = daemon.home_dir() / "server.log"
+    if not path.is_file():
+        raise CliError("not_found", f"there is no log at {path}", "no daemon was started there yet", MISSING)
+    # A daemon may run for months: the tail is found from the end, not by reading all of it.
+    tail = ["tail", "-n", str(lines), str(path)]
+    done = subprocess.run(tail, capture_output=True, timeout=30, check=False)
+    end = path.stat().st_size
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        output.say(line)
+    if follow:
+        _follow(path, end)
+    return 0
+
+
+def _follow(path: Path, end: int) -> None:
+    with open(path, "rb") as log:
+        log.seek(end)
+        while True:
+            piece = log.read(READ_BYTES)
+            if piece:
+                output.write(piece.decode("utf-8", "replace"))
+            else:
+                time.sleep(FOLLOW_S)
