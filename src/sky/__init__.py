@@ -1,0 +1,140 @@
+"""Skyfleet: turn any machines into compute that can be called, scripted and sold.
+
+Decides: the public names, and that each is loaded when it is first used.
+Never: imports anything of its own at import, because every process of the product begins with this line.
+Follows: ``import sky`` costs a few milliseconds on nodes, in commands and in the daemon alike.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sky.client.app import App as App
+    from sky.client.app import app as app
+    from sky.client.compute import Compute as Compute
+    from sky.client.errors import AccessDenied as AccessDenied
+    from sky.client.errors import ApiError as ApiError
+    from sky.client.errors import CallError as CallError
+    from sky.client.errors import CapabilityMismatch as CapabilityMismatch
+    from sky.client.errors import ComputeFailed as ComputeFailed
+    from sky.client.errors import Conflict as Conflict
+    from sky.client.errors import DaemonError as DaemonError
+    from sky.client.errors import DaemonStartFailed as DaemonStartFailed
+    from sky.client.errors import DaemonStopFailed as DaemonStopFailed
+    from sky.client.errors import DaemonUnreachable as DaemonUnreachable
+    from sky.client.errors import InvalidRequest as InvalidRequest
+    from sky.client.errors import LeaseHeld as LeaseHeld
+    from sky.client.errors import NotEntered as NotEntered
+    from sky.client.errors import NotFound as NotFound
+    from sky.client.errors import NotInCall as NotInCall
+    from sky.client.errors import PackError as PackError
+    from sky.client.errors import SkyError as SkyError
+    from sky.client.errors import TaskCancelled as TaskCancelled
+    from sky.client.errors import TaskFailed as TaskFailed
+    from sky.client.errors import TaskIndeterminate as TaskIndeterminate
+    from sky.client.errors import TaskTimedOut as TaskTimedOut
+    from sky.client.function import Function as Function
+    from sky.client.function import Pending as Pending
+    from sky.client.function import function as function
+    from sky.client.handles import Future as Future
+    from sky.client.inside import InstanceInfo as InstanceInfo
+    from sky.client.inside import instance_info as instance_info
+    from sky.client.inside import is_head as is_head
+    from sky.client.inside import shard as shard
+    from sky.client.resources import Image as Image
+    from sky.client.resources import Local as Local
+    from sky.client.resources import Options as Options
+    from sky.client.resources import PipIndex as PipIndex
+    from sky.client.resources import Plugin as Plugin
+    from sky.client.resources import Provider as Provider
+    from sky.client.resources import Retry as Retry
+    from sky.client.resources import Spec as Spec
+    from sky.client.resources import Volume as Volume
+    from sky.client.resources import Worker as Worker
+    from sky.client.together import gather as gather
+    from sky.client.together import mapped as map  # noqa: A004 (the public name is the builtin's on purpose)
+
+__version__: str
+
+_WHERE = {
+    "app": "App app",
+    "compute": "Compute",
+    "errors": (
+        "AccessDenied ApiError CallError CapabilityMismatch ComputeFailed Conflict DaemonError "
+        "DaemonStartFailed DaemonStopFailed DaemonUnreachable InvalidRequest LeaseHeld NotEntered "
+        "NotFound NotInCall PackError SkyError TaskCancelled TaskFailed TaskIndeterminate "
+        "TaskTimedOut"
+    ),
+    "function": "Function Pending function",
+    "handles": "Future",
+    "inside": "InstanceInfo instance_info is_head shard",
+    "resources": "Image Local Options PipIndex Plugin Provider Retry Spec Volume Worker",
+    "together": "gather",
+}
+_HOMES = {name: (f"sky.client.{module}", name) for module, names in _WHERE.items() for name in names.split()}
+_HOMES["map"] = ("sky.client.together", "mapped")
+_HOMES["__version__"] = ("sky.kit.version", "VERSION")
+
+__all__ = [
+    "AccessDenied",
+    "ApiError",
+    "App",
+    "CallError",
+    "CapabilityMismatch",
+    "Compute",
+    "ComputeFailed",
+    "Conflict",
+    "DaemonError",
+    "DaemonStartFailed",
+    "DaemonStopFailed",
+    "DaemonUnreachable",
+    "Function",
+    "Future",
+    "Image",
+    "InstanceInfo",
+    "InvalidRequest",
+    "LeaseHeld",
+    "Local",
+    "NotEntered",
+    "NotFound",
+    "NotInCall",
+    "Options",
+    "PackError",
+    "Pending",
+    "PipIndex",
+    "Plugin",
+    "Provider",
+    "Retry",
+    "SkyError",
+    "Spec",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskIndeterminate",
+    "TaskTimedOut",
+    "Volume",
+    "Worker",
+    "__version__",
+    "app",
+    "function",
+    "gather",
+    "instance_info",
+    "is_head",
+    "map",
+    "shard",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sky' has no attribute {name!r}")
+    module, attribute = home
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

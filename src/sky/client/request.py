@@ -77,7 +77,6 @@ def as_json(kind: type[T]) -> Callable[[Reply], T]:
 
 def as_nothing(reply: Reply) -> None:
     """An answer without content."""
-    return None
 
 
 def as_content(reply: Reply) -> bytes:

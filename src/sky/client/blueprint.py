@@ -1,0 +1,115 @@
+"""What somebody asked ``sky.Compute`` for, and the request that asks the daemon for it.
+
+Decides: how the parameters become one spec, and how long such a compute may take to be ready.
+Never: looks at what there is. Follows: the request is made once, with its key, so that repeating it after a
+lost answer or an interruption means the same compute and never a second one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sky.client import calls, flows
+from sky.client.http import Http
+from sky.client.includes import archive
+from sky.client.request import Call
+from sky.client.resources import (
+    Executor,
+    Image,
+    Local,
+    Nodes,
+    Options,
+    Plugin,
+    Provider,
+    Retry,
+    Spec,
+    Volume,
+    Worker,
+    bounds_of,
+    plugin_of,
+)
+from sky.wire import v1
+
+Providers = Provider | Spec | str | Sequence[Provider | Spec | str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """The parameters of a compute, as they were given."""
+
+    provider: Providers
+    accelerator: str | None
+    cpus: int | None
+    memory_gb: int | None
+    nodes: Nodes
+    image: Image
+    volumes: tuple[Volume, ...]
+    plugins: tuple[str | Plugin, ...]
+    executor: Executor
+    concurrency: int | None
+    retry: Retry
+    options: Options
+    allocation: v1.Allocation
+    selection: v1.Selection
+    max_hourly_cost: float | None
+    delete_on_exit: bool
+    ttl: int
+
+    @property
+    def several_nodes(self) -> bool:
+        """Whether there may be more than one node."""
+        bounds = bounds_of(self.nodes)
+        return max(bounds.desired, bounds.max or 0) > 1
+
+    @property
+    def ready_within_s(self) -> float:
+        """Seconds until it has to be ready: to buy, to connect and to install; 0: it may take for ever."""
+        options = self.options
+        if options.provision_timeout == 0:
+            return 0.0
+        return options.provision_timeout + options.ssh_connect_timeout + self.image.bootstrap_timeout
+
+    def request(self, http: Http, name: str | None) -> Call[v1.Compute]:
+        """The request for this compute, what it includes uploaded first."""
+        includes_sha256: str | None = None
+        if self.image.includes:
+            packed = archive(self.image.includes, self.image.excludes)
+            flows.run(http, flows.upload(packed))
+            includes_sha256 = packed.sha256
+        return calls.create_compute(v1.ComputeCreate(spec=self.spec(includes_sha256), name=name))
+
+    def spec(self, includes_sha256: str | None = None) -> v1.ComputeSpec:
+        """As the daemon takes it."""
+        return v1.ComputeSpec(
+            specs=tuple(spec.to_wire() for spec in self._specs()),
+            nodes=bounds_of(self.nodes),
+            selection=self.selection,
+            allocation=self.allocation,
+            image=self.image.to_wire(includes_sha256),
+            worker=Worker(executor=self.executor, concurrency=self.concurrency).to_wire(),
+            options=self.options,
+            plugins=tuple(plugin_of(plugin) for plugin in self.plugins),
+            retry=self.retry,
+            volumes=self.volumes,
+            delete_on_exit=self.delete_on_exit,
+            ttl=self.ttl,
+        )
+
+    def _specs(self) -> tuple[Spec, ...]:
+        given = self.provider
+        if given is None:
+            given = Local()
+        several = (given,) if isinstance(given, Provider | Spec | str) else tuple(given)
+        return tuple(one if isinstance(one, Spec) else self._spec_of(one) for one in several)
+
+    def _spec_of(self, provider: Provider | str) -> Spec:
+        plain = Spec(provider=provider)
+        return dataclasses.replace(
+            plain,
+            accelerator=self.accelerator,
+            cpus=self.cpus,
+            memory_gb=self.memory_gb,
+            max_hourly_cost=self.max_hourly_cost,
+        )

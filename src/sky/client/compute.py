@@ -1,0 +1,204 @@
+"""``sky.Compute``: machines for as long as a ``with`` block lasts.
+
+Decides: the parameters and what each way of calling is named. Never: leaves a machine behind (``opened``
+says how), or runs anything itself.
+Follows: leaving the block deletes the compute, or lets go of it when it is to be kept; the same object works
+in a script, in a notebook (``open`` and ``close``) and in an event loop (``async with``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sky.client import calls
+from sky.client.blueprint import Blueprint, Providers
+from sky.client.errors import NotEntered
+from sky.client.function import Pending, Settled
+from sky.client.handles import Future
+from sky.client.http import Http
+from sky.client.opened import Opened
+from sky.client.resources import Executor, Image, Nodes, Options, Plugin, Retry, Volume, bounds_of
+from sky.client.session import Session
+from sky.client.together import all_results
+from sky.wire import v1
+
+R = TypeVar("R")
+
+
+class Compute:
+    """Machines to call functions on. Use it in a ``with`` block, or ``open`` and ``close`` it.
+
+    ``provider`` is where machines come from (default: this computer), or several in order of preference.
+    ``nodes`` is how many, or ``(min, max)`` to follow the calls. ``memory_gb`` in GB, ``max_hourly_cost`` in
+    USD per node. ``name`` attaches to a compute of that name if there is one, and then it is kept on leaving
+    unless ``delete_on_exit``; without a name it is deleted. ``ttl`` in seconds. ``url`` names the daemon;
+    without it SKY_URL does, else it is this user's own, started (with ``database``) if it does not run.
+    """
+
+    def __init__(
+        self,
+        provider: Providers = None,
+        *,
+        accelerator: str | None = None,
+        cpus: int | None = None,
+        memory_gb: int | None = None,
+        nodes: Nodes = 1,
+        image: Image | None = None,
+        volumes: Sequence[Volume] = (),
+        plugins: Sequence[str | Plugin] = (),
+        executor: Executor = "process",
+        concurrency: int | None = None,
+        retry: Retry | None = None,
+        options: Options | None = None,
+        allocation: v1.Allocation = "spot_if_available",
+        selection: v1.Selection = "cheapest",
+        max_hourly_cost: float | None = None,
+        name: str | None = None,
+        url: str | None = None,
+        database: str | None = None,
+        delete_on_exit: bool | None = None,
+        ttl: int = 600,
+        quiet: bool = False,
+    ) -> None:
+        self._blueprint = Blueprint(
+            provider=provider,
+            accelerator=accelerator,
+            cpus=cpus,
+            memory_gb=memory_gb,
+            nodes=nodes,
+            image=image or Image(),
+            volumes=tuple(volumes),
+            plugins=tuple(plugins),
+            executor=executor,
+            concurrency=concurrency,
+            retry=retry or Retry(),
+            options=options or Options(),
+            allocation=allocation,
+            selection=selection,
+            max_hourly_cost=max_hourly_cost,
+            delete_on_exit=name is None if delete_on_exit is None else delete_on_exit,
+            ttl=ttl,
+        )
+        self._name = name
+        self._url = url
+        self._database = database
+        self._quiet = quiet
+        self._opened: Opened | None = None
+        self._http: Http | None = None
+
+    # ── opening and leaving ─────────────────────────────────────────────────────────────────────
+
+    def open(self) -> Self:
+        """Make it or attach to it, hold it, and wait until it is ready.
+
+        Raises ComputeFailed with the daemon's reason when it does not become ready, LeaseHeld when another
+        process holds a compute of that name, InvalidRequest when something about it is wrong, DaemonError
+        when there is no daemon. Whatever is raised, nothing that was begun is left.
+        """
+        if self._opened is not None:
+            return self
+        self._opened = opened = Opened(self._blueprint, self._name, quiet=self._quiet)
+        try:
+            self._http = opened.open(self._url, self._database)
+        except BaseException:
+            self._leave(broken=True)
+            raise
+        return self
+
+    def close(self) -> None:
+        """Cancel what has not ended, and delete the compute or let go of it."""
+        self._leave(broken=False)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(broken=kind is not None)
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.open)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._leave, broken=kind is not None)
+
+    def _leave(self, *, broken: bool) -> None:
+        opened, self._opened, self._http = self._opened, None, None
+        if opened is not None:
+            opened.leave(broken=broken)
+
+    # ── what it is ──────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def id(self) -> str:
+        """Its id. Raises NotEntered while it is not open."""
+        return self._compute().id
+
+    @property
+    def name(self) -> str | None:
+        """The name it was given, if any."""
+        return self._name
+
+    @property
+    def http(self) -> Http:
+        """The client of its daemon, for any operation of ``/v1``. Raises NotEntered while it is not open."""
+        if self._http is None:
+            raise self._not_entered()
+        return self._http
+
+    def status(self) -> v1.Compute:
+        """How it is now: state, nodes, price per hour and cost so far."""
+        return self.http.send(calls.get_compute(self.id))
+
+    def nodes(self) -> tuple[v1.Node, ...]:
+        """Its nodes now, by rank."""
+        return self.http.send(calls.list_nodes(self.id)).items
+
+    def resize(self, nodes: Nodes) -> v1.Compute:
+        """Ask for another number of nodes; calls go on meanwhile."""
+        return self.http.send(calls.resize_compute(self.id, bounds_of(nodes), None))
+
+    def __repr__(self) -> str:
+        opened = self._opened.compute if self._opened is not None else None
+        return f"<sky.Compute {self._name or (opened.id if opened else 'not open')}>"
+
+    # ── calling: what the operators of calls use ────────────────────────────────────────────────
+
+    def call_one(self, call: Pending[R]) -> Settled[R]:
+        """Run a call on one node and wait: ``call >> compute``."""
+        return self._session().call_one(call)
+
+    def call_all(self, call: Pending[R]) -> Settled[list[R]]:
+        """Run a call on every node and wait; results by rank: ``call @ compute``."""
+        return self._session().call_all(call)
+
+    def submit(self, call: Pending[R]) -> Future[R]:
+        """Send a call and go on: ``call > compute``."""
+        return self._session().submit(call)
+
+    def collect(self, calls: tuple[Pending[Any], ...]) -> Settled[tuple[Any, ...]]:
+        """Run calls side by side and wait for all: ``(a & b) >> compute``."""
+        return Settled(tuple(all_results(calls, self)), None)
+
+    def _session(self) -> Session:
+        session = self._opened.session if self._opened is not None else None
+        if session is None or self._http is None:
+            raise self._not_entered()
+        return session
+
+    def _compute(self) -> v1.Compute:
+        compute = self._opened.compute if self._opened is not None else None
+        if compute is None:
+            raise self._not_entered()
+        return compute
+
+    def _not_entered(self) -> NotEntered:
+        return NotEntered(
+            f"{self!r}: use it inside `with sky.Compute(...) as compute:`, or after compute.open()"
+        )

@@ -1,0 +1,245 @@
+"""``@sky.function``: a function that can be called here, or described and sent to a compute.
+
+Decides: what ``train(10)`` is (a description, nothing has run), and which operator sends it how.
+Never: knows how a call travels; a compute does (``Target``). Imports nothing heavy: this module is also
+loaded on nodes, where the functions that a shipped function names arrive as these objects.
+Follows: a function is packed when it is first sent and kept so; later changes of globals it reads are not
+seen by calls, as with any function that was shipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
+
+if TYPE_CHECKING:
+    from sky.client.handles import Future
+    from sky.wire.v1 import RetryPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+Ts = TypeVarTuple("Ts")
+
+
+class Settled(Generic[R]):
+    """How a call ended: with a value, or with an exception that is raised where the value is asked for."""
+
+    __slots__ = ("_value", "console_lines", "error", "task")
+
+    def __init__(
+        self, value: R | None, error: BaseException | None, task: str = "", console_lines: int = 0
+    ) -> None:
+        self._value = value
+        self.error = error
+        self.task = task
+        self.console_lines = console_lines
+
+    def unwrap(self) -> R:
+        """The value, or raise the exception."""
+        if self.error is not None:
+            raise self.error
+        return self._value  # pyright: ignore[reportReturnType]
+
+
+class Target(Protocol):
+    """What calls can be sent to: a ``sky.Compute``."""
+
+    def call_one(self, call: Pending[R]) -> Settled[R]:
+        """Run a call on one node and wait."""
+        ...
+
+    def call_all(self, call: Pending[R]) -> Settled[list[R]]:
+        """Run a call on every node and wait; results by rank."""
+        ...
+
+    def submit(self, call: Pending[R]) -> Future[R]:
+        """Send a call and go on."""
+        ...
+
+    def collect(self, calls: tuple[Pending[Any], ...]) -> Settled[tuple[Any, ...]]:
+        """Run calls side by side and wait for all."""
+        ...
+
+
+class Pending(Generic[R]):
+    """A call that is described, not sent: ``>>`` one node, ``@`` every node, ``>`` later, ``&`` together."""
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(self, function: Function[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    def __rshift__(self, target: Target) -> R:
+        """Run it on one node, wait, and give back what it returned or raise what it raised."""
+        settled = target.call_one(self)
+        return settled.unwrap()
+
+    def __matmul__(self, target: Target) -> list[R]:
+        """Run it on every node, wait, and give back what each returned, by rank."""
+        settled = target.call_all(self)
+        return settled.unwrap()
+
+    def __gt__(self, target: Target) -> Future[R]:
+        """Send it and go on: the future is what it will have returned."""
+        return target.submit(self)
+
+    def __and__(self, other: Pending[S]) -> Together[R, S]:
+        """This call and another, side by side."""
+        return Together(self, other)
+
+    def __repr__(self) -> str:
+        given = [repr(value) for value in self.args]
+        given += [f"{name}={value!r}" for name, value in self.kwargs.items()]
+        return f"{self.function.name}({', '.join(given)})"
+
+
+class Together(Generic[*Ts]):
+    """Calls to run side by side: ``(a & b) >> compute`` gives a tuple of what they returned."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, *calls: Pending[Any]) -> None:
+        self.calls = calls
+
+    def __and__(self, other: Pending[S]) -> Together[*Ts, S]:
+        """These calls and one more."""
+        return Together(*self.calls, other)
+
+    def __rshift__(self, target: Target) -> tuple[*Ts]:
+        """Run them all, wait for all, and give back what each returned, in this order."""
+        settled = target.collect(self.calls)
+        return settled.unwrap()  # pyright: ignore[reportReturnType]
+
+
+class Function(Generic[P, R]):
+    """A function that can be sent: call it to describe a call, ``.local(...)`` to run it here."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name or getattr(function, "__qualname__", repr(function))
+        self.timeout = timeout
+        self.retry = retry
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pending[R]:
+        """Describe a call. Raises TypeError at once when the arguments do not fit."""
+        if self._signature is not None:
+            self._signature.bind(*args, **kwargs)
+        return Pending(self, args, kwargs)
+
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it here and now, in this process; a coroutine is run to its end."""
+        result = self.function(*args, **kwargs)
+        return _run_coroutine(result) if inspect.iscoroutine(result) else result
+
+    def options(
+        self, *, timeout: float | None = None, retry: RetryPolicy | None = None, name: str | None = None
+    ) -> Function[P, R]:
+        """The same function with other options: ``timeout`` in seconds, ``retry`` of its calls."""
+        changed: Function[P, R] = Function(
+            self.function,
+            name=name or self.name,
+            timeout=self.timeout if timeout is None else timeout,
+            retry=retry or self.retry,
+        )
+        return changed
+
+    @property
+    def streams(self) -> bool:
+        """Whether a call gives items one by one."""
+        return inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function)
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature | None:
+        try:
+            return inspect.signature(self.function)
+        except (TypeError, ValueError):
+            return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state.pop("_signature", None)
+        return state
+
+    def __repr__(self) -> str:
+        return f"<sky.function {self.name}>"
+
+
+def _run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    # A loop runs in this thread already, and a loop cannot wait for itself: the coroutine gets its own.
+    box: list[Settled[Any]] = []
+
+    def work() -> None:
+        try:
+            box.append(Settled(asyncio.run(coroutine), None))
+        except BaseException as raised:
+            box.append(Settled(None, raised))
+
+    thread = threading.Thread(target=work, name="sky-local")
+    thread.start()
+    thread.join()
+    return box[0].unwrap()
+
+
+class _Decorator(Protocol):
+    """What ``@sky.function(...)`` with options is."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Function[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, AsyncIterator[R]], /) -> Function[P, Iterator[R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Generator[R, Any, Any]], /) -> Function[P, Iterator[R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Function[P, R]: ...
+
+
+@overload
+def function(function: Callable[P, Coroutine[Any, Any, R]], /) -> Function[P, R]: ...
+@overload
+def function(function: Callable[P, AsyncIterator[R]], /) -> Function[P, Iterator[R]]: ...
+@overload
+def function(function: Callable[P, Generator[R, Any, Any]], /) -> Function[P, Iterator[R]]: ...
+@overload
+def function(function: Callable[P, R], /) -> Function[P, R]: ...
+@overload
+def function(
+    *, timeout: float | None = None, retry: RetryPolicy | None = None, name: str | None = None
+) -> _Decorator: ...
+def function(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    timeout: float | None = None,
+    retry: RetryPolicy | None = None,
+    name: str | None = None,
+) -> Any:
+    """Make a function that can be sent to a compute. Works on sync, async and generator functions.
+
+    ``timeout`` is in seconds and enforced on the node; ``retry`` says how often a call is tried again.
+    """
+    if function is not None:
+        return Function[..., Any](function)
+
+    def decorate(wrapped: Callable[..., Any]) -> Function[..., Any]:
+        return Function(wrapped, name=name, timeout=timeout, retry=retry)
+
+    return decorate

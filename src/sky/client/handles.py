@@ -1,0 +1,127 @@
+"""A call that was sent: a future that follows ``concurrent.futures`` and can be awaited.
+
+Decides: how waiting, cancelling and awaiting look to the caller. Never: asks the daemon itself; the courier
+that sent the call settles the future, and is asked to cancel it.
+Follows: ``concurrent.futures.wait`` and ``as_completed`` take these like any others, a thousand of them cost
+one waiting request, and cancelling an ``await`` cancels the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from sky.client.function import Settled
+
+R = TypeVar("R")
+
+
+class Future(concurrent.futures.Future[R]):
+    """What a call will have returned. ``task`` is its id once the daemon has accepted it, before that ''."""
+
+    def __init__(
+        self,
+        *,
+        cancel: Callable[[Future[Any]], bool],
+        abandon: Callable[[Future[Any]], None],
+        printed: Callable[[str, int], None],
+    ) -> None:
+        super().__init__()
+        self.task = ""
+        self.console_lines = 0
+        self._ask_cancel = cancel
+        self._ask_abandon = abandon
+        self._printed = printed
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the function returned, or raise what it raised.
+
+        Raises TimeoutError when it has not ended after ``timeout`` seconds, CancelledError when cancelled.
+        Everything it printed has been printed here before this returns, or a second has passed.
+        """
+        try:
+            return super().result(timeout)
+        finally:
+            if self.done():
+                self._printed(self.task, self.console_lines)
+
+    def cancel(self) -> bool:
+        """Ask for the call's end. True when it is certain that it has not run and will not.
+
+        False when it may have begun (then it is being stopped, and the future ends as cancelled once the
+        node has confirmed that) or has ended.
+        """
+        if self.done():
+            return self.cancelled()
+        return self._ask_cancel(self)
+
+    def abandon(self) -> None:
+        """Ask for the call's end without waiting for an answer."""
+        if not self.done():
+            self._ask_abandon(self)
+
+    def then(self, change: Callable[[R], Any]) -> Future[Any]:
+        """A future of this one's result, changed."""
+        later: Future[Any] = Future(
+            cancel=lambda _: self.cancel(), abandon=lambda _: self.abandon(), printed=self._printed
+        )
+
+        def pass_on(ended: concurrent.futures.Future[R]) -> None:
+            later.task, later.console_lines = self.task, self.console_lines
+            if ended.cancelled():
+                later.settle_cancelled()
+                return
+            error = ended.exception()
+            value = None if error is not None else change(ended.result(0))
+            later.settle(Settled(value, error, self.task, self.console_lines))
+
+        self.add_done_callback(pass_on)
+        return later
+
+    def running(self) -> bool:
+        """Whether it has been sent and has not ended."""
+        return not self.done()
+
+    def settle(self, settled: Settled[R]) -> None:
+        """For whoever sent the call: this is how it ended. Later words about it change nothing."""
+        if self.done():
+            return
+        self.console_lines = settled.console_lines
+        try:
+            if settled.error is not None:
+                self.set_exception(settled.error)
+            else:
+                self.set_result(settled.unwrap())
+        except concurrent.futures.InvalidStateError:
+            # Cancelled in another thread since it was looked at: that came first.
+            return
+
+    def settle_cancelled(self) -> bool:
+        """For whoever sent the call: it is certain that it was cancelled."""
+        if super().cancel():
+            self.set_running_or_notify_cancel()
+        return self.cancelled()
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> R:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        def wake(_: concurrent.futures.Future[R]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(ended.set)
+
+        self.add_done_callback(wake)
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+        await asyncio.to_thread(self._printed, self.task, self.console_lines)
+        if self.cancelled():
+            raise asyncio.CancelledError
+        return self.result()

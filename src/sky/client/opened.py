@@ -1,0 +1,180 @@
+"""A compute that is being used by this process, from the first request to the last.
+
+Decides: the order of opening (ask, hold, listen, wait) and of leaving (cancel, delete, wait until gone).
+Never: leaves something behind silently: what cannot be taken back is named, with the command that does it.
+Follows: interrupted at any moment, also between a request and its answer, ``leave`` finds what was begun:
+asking for a compute again with the same key tells which one it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sky.client import daemon, flows
+from sky.client.blueprint import Blueprint
+from sky.client.console import Console
+from sky.client.errors import ApiError, DaemonUnreachable
+from sky.client.events import Follower, Reader, Seen
+from sky.client.http import Http
+from sky.client.lease import LEASE_S, Lease, new_owner
+from sky.client.progress import Progress, note
+from sky.client.readiness import Readiness
+from sky.client.request import Call
+from sky.client.session import Session
+from sky.wire import v1
+
+GONE_S = 60.0
+"""How long leaving waits for the machines to be gone."""
+LEAVE_PATIENCE_S = 20.0
+"""How long leaving waits for a daemon that is away."""
+NODE_STATES: tuple[v1.NodeState, ...] = (
+    "requested",
+    "provisioning",
+    "connecting",
+    "bootstrapping",
+    "ready",
+    "draining",
+    "lost",
+    "deleting",
+    "deleted",
+    "failed",
+)
+COMPUTE_STATES: tuple[v1.ComputeState, ...] = (
+    "provisioning",
+    "recovering",
+    "ready",
+    "degraded",
+    "deleting",
+    "deleted",
+    "failed",
+)
+EVENTS = (
+    "node.console",
+    "node.phase",
+    *(f"node.{state}" for state in NODE_STATES),
+    *(f"compute.{state}" for state in COMPUTE_STATES),
+)
+"""What is listened to: not each task, of which there may be many."""
+
+
+class Opened:
+    """One use of one compute. ``open`` once, ``leave`` once, whatever happens in between."""
+
+    def __init__(self, blueprint: Blueprint, name: str | None, *, quiet: bool) -> None:
+        self._blueprint = blueprint
+        self._name = name
+        self._quiet = quiet
+        self._request: Call[v1.Compute] | None = None
+        self._attached = False
+        self._was_ready = False
+        self._lease: Lease | None = None
+        self._reader: Reader | None = None
+        self._http: Http | None = None
+        self.compute: v1.Compute | None = None
+        self.session: Session | None = None
+
+    def open(self, url: str | None, database: str | None) -> Http:
+        """Make it or attach to it, hold it, and wait until it is ready. Raises ComputeFailed and others."""
+        with Progress(quiet=self._quiet) as progress:
+            self._http = http = daemon.connect(url, database=database)
+            found = flows.run(http, flows.create_or_attach(self._name, self._make_request))
+            self.compute, self._attached = found
+            compute = self.compute
+            progress.say(f"{'attached to' if self._attached else 'asked for'} {_label(compute)}")
+            self._lease = Lease(http, compute.id, new_owner())
+            self._lease.claim()
+            console = Console(ranks=self._blueprint.several_nodes or compute.spec.nodes.desired > 1)
+            self.session = Session(http, compute.id, console)
+            readiness = Readiness(http, compute.id)
+            after = None if self._attached else 0
+            follower = Follower(http, compute=compute.id, types=EVENTS, after=after)
+            self._reader = Reader(follower, _both(readiness, console))
+            self._reader.start()
+            within_s = self._blueprint.ready_within_s
+            self.compute = readiness.wait(within_s, progress, attached=self._attached)
+            self._was_ready = True
+            return http
+
+    def leave(self, *, broken: bool) -> None:
+        """Cancel what has not ended, and delete the compute or let go of it.
+
+        ``broken``: because of an exception. A KeyboardInterrupt meanwhile leaves at once, saying what is left.
+        """
+        try:
+            if self._http is not None:
+                self._leave(self._http, broken=broken)
+        except KeyboardInterrupt:
+            self._say_left("interrupted again")
+            raise
+        except (ApiError, DaemonUnreachable) as failed:
+            self._say_left(str(failed))
+        finally:
+            self._stop()
+
+    def _make_request(self) -> Call[v1.Compute]:
+        assert self._http is not None, "there is a client before anything is asked for"
+        self._request = self._blueprint.request(self._http, self._name)
+        return self._request
+
+    def _leave(self, http: Http, *, broken: bool) -> None:
+        if self._lease is not None:
+            self._lease.stop()
+        if self.compute is None and self._request is not None:
+            # Asked for, and interrupted before the answer: the same key tells which one it is.
+            self.compute = http.send(self._request, patience_s=LEAVE_PATIENCE_S)
+        compute, session = self.compute, self.session
+        if compute is None:
+            return
+        ours = not self._attached and not self._was_ready
+        if self._blueprint.delete_on_exit or ours:
+            self._delete(http, compute, broken=broken)
+            return
+        if session is not None and session.busy:
+            session.cancel_all()
+        if self._lease is not None and self._lease.claimed:
+            self._lease.release()
+
+    def _delete(self, http: Http, compute: v1.Compute, *, broken: bool) -> None:
+        deletion = flows.delete_compute(compute.id, compute.revision)
+        if flows.run(http, deletion, patience_s=LEAVE_PATIENCE_S) is None:
+            return
+        with Progress(quiet=self._quiet or not broken) as progress:
+            progress.say(f"giving {_label(compute)} back")
+            gone = flows.run(http, flows.await_gone(compute.id, GONE_S), patience_s=LEAVE_PATIENCE_S)
+        if not gone:
+            self._say_left(f"its machines are not gone after {GONE_S:.0f} s")
+
+    def _stop(self) -> None:
+        if self._lease is not None:
+            self._lease.stop()
+        if self.session is not None:
+            self.session.close()
+        if self._reader is not None:
+            self._reader.close()
+        if self._http is not None:
+            self._http.close()
+
+    def _say_left(self, why: str) -> None:
+        if self.compute is None:
+            if self._request is not None:
+                note(f"{why}: a compute may be left; `sky compute list` shows it")
+            return
+        label = _label(self.compute)
+        itself = ""
+        if self._blueprint.delete_on_exit:
+            itself = f"; the daemon deletes it by itself within {LEASE_S} s"
+        note(f"{why}: {label} is left{itself}. Delete it now with: sky compute delete {label}")
+
+
+def _label(compute: v1.Compute) -> str:
+    return compute.name or compute.id
+
+
+def _both(readiness: Readiness, console: Console) -> Callable[[Seen], None]:
+    def heard(seen: Seen) -> None:
+        if isinstance(seen.event, v1.ConsoleEvent):
+            console.heard(seen.event)
+        else:
+            readiness.heard(seen)
+
+    return heard

@@ -1,0 +1,139 @@
+"""Values to bytes and back: the payload codec, and exceptions that were raised somewhere else.
+
+Decides: ``cloudpickle-lz4`` (pickle protocol 5 through cloudpickle, in an LZ4 frame); that a function
+travels by value with the source of its file; how a remote exception looks here.
+Never: unpacks anything but results of calls this user made; lets a small payload unpack without bound.
+Follows: cloudpickle is used for plain data too: pickle alone would save 1.5 us a call and misplace every
+class of ``__main__``. Packing one function twice need not give equal bytes, so it is packed once and kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import pickle
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cloudpickle
+import lz4.frame
+
+from sky.client.errors import PackError, RemoteTraceback, TaskFailed
+from sky.kit.context import SOURCE_ATTRIBUTE
+
+UNPACKED_BYTES_MAX = 8 * 1024**3
+"""The most bytes a payload may unpack to."""
+SMALL_BYTES = 64 * 1024
+"""Up to this size a payload is unpacked at once: LZ4 cannot hold more than 255 times its own length."""
+SOURCE_CHARS_MAX = 256 * 1024
+"""Longer files travel without their source, and remote tracebacks show no lines of them."""
+PROTOCOL = 5
+
+
+class Packed(NamedTuple):
+    """Bytes and their name."""
+
+    sha256: str
+    content: bytes
+    name: str | None = None
+
+
+def pack(value: Any, what: str = "the value") -> bytes:
+    """The payload of a value. Raises PackError saying what in ``what`` cannot travel."""
+    try:
+        pickled = cloudpickle.dumps(value, protocol=PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as failed:
+        raise PackError(f"{what} cannot be sent to a node: {failed}") from failed
+    return lz4.frame.compress(pickled)
+
+
+def unpack(content: bytes, what: str = "the result") -> Any:
+    """The value of a payload. Raises PackError when it is damaged, too large, or needs what is not here."""
+    pickled = _decompress(content, what)
+    try:
+        return pickle.loads(pickled)
+    except (ImportError, AttributeError) as missing:
+        raise PackError(f"{what} needs something that is not installed here: {missing}") from missing
+    except Exception as failed:
+        # Unpickling runs code of the value's own classes, which may raise anything.
+        raise PackError(f"{what} cannot be read here: {type(failed).__name__}: {failed}") from failed
+
+
+def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> bytes:
+    """The payload of a call's arguments."""
+    return pack((args, kwargs), f"an argument of {name}()")
+
+
+def pack_function(function: Callable[..., Any], name: str) -> Packed:
+    """The payload of a function as it is now, with its globals and the source of its file."""
+    content = pack(_with_source(function), f"the function {name}()")
+    return Packed(hashlib.sha256(content).hexdigest(), content, name)
+
+
+def _decompress(content: bytes, what: str) -> bytes:
+    try:
+        if len(content) <= SMALL_BYTES:
+            return lz4.frame.decompress(content)
+        reader = lz4.frame.LZ4FrameDecompressor()
+        unpacked = reader.decompress(content, max_length=UNPACKED_BYTES_MAX)
+    except (RuntimeError, ValueError, EOFError, MemoryError) as damaged:
+        raise PackError(f"{what} is damaged: {damaged or 'it says it is too large'}") from damaged
+    if not reader.eof:
+        raise PackError(f"{what} unpacks to more than {UNPACKED_BYTES_MAX} bytes or was cut short")
+    return unpacked
+
+
+def _with_source(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a function that carries the text of its file, so that tracebacks elsewhere have lines."""
+    if not isinstance(function, types.FunctionType):
+        return function
+    file = function.__code__.co_filename
+    source = "".join(linecache.getlines(file, function.__globals__))
+    if not source or len(source) > SOURCE_CHARS_MAX:
+        return function
+    copy = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__qualname__, copy.__module__, copy.__doc__ = (
+        function.__qualname__,
+        function.__module__,
+        function.__doc__,
+    )
+    copy.__dict__.update(function.__dict__)
+    copy.__dict__[SOURCE_ATTRIBUTE] = {file: source}
+    return copy
+
+
+# ── exceptions ──────────────────────────────────────────────────────────────────────────────────
+
+
+def revive(payload: bytes | None, *, kind: str, message: str, traceback: str, task: str) -> BaseException:
+    """The exception a call ended with, as it was, with the remote traceback as its cause.
+
+    What cannot be unpacked here, and what would end this program (``SystemExit`` and its like), is stood
+    in for by TaskFailed, whose message names the original type.
+    """
+    error = _unpack_exception(payload) if payload else None
+    if error is None:
+        shown = message if not kind or message.startswith(kind) else f"{kind}: {message}".removesuffix(": ")
+        error = TaskFailed(shown or "the call failed and left no reason", task, {"type": kind})
+    if traceback:
+        if error.__cause__ is None:
+            error.__cause__ = RemoteTraceback(traceback)
+        else:
+            error.add_note(f"Raised on a node:\n{traceback.rstrip()}")
+    return error
+
+
+def _unpack_exception(payload: bytes) -> BaseException | None:
+    try:
+        value = unpack(payload, "the exception")
+    except PackError:
+        return None
+    return value if isinstance(value, Exception) else None

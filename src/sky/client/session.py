@@ -1,0 +1,140 @@
+"""Everything that happens to calls while a compute is open: sending, waiting, printing, cancelling.
+
+Decides: the way of one blocking call (two requests), of many (the courier) and of a stream.
+Never: makes or ends a compute. Follows: a call that is interrupted here is cancelled there, and what was
+printed on a node has been printed here before its result is returned.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from sky.client import calls, flows, outgoing, streaming
+from sky.client.console import Console
+from sky.client.courier import Courier
+from sky.client.errors import ApiError, SkyError
+from sky.client.function import Pending, Settled
+from sky.client.handles import Future
+from sky.client.http import Http
+from sky.client.settling import ENDED_CODES, Settler
+from sky.wire import v1
+
+R = TypeVar("R")
+
+RESULT_WAIT_S = 30
+"""How long one request waits for a result; it is asked again until there is one."""
+INTERRUPT_PATIENCE_S = 3.0
+"""How long an interrupted call tries to tell the daemon so."""
+CLEANUP_PAGE = 500
+UNENDED: tuple[v1.TaskState, ...] = ("queued", "running")
+
+
+class Session:
+    """Calls on one compute, from any thread of this process."""
+
+    def __init__(self, http: Http, compute: str, console: Console) -> None:
+        self._http = http
+        self._compute = compute
+        self._console = console
+        self._settler = Settler(http)
+        mine = f"sdk-{secrets.token_hex(8)}"
+        self._direct, self._posted = f"{mine}.direct", f"{mine}.posted"
+        self._courier = Courier(http, compute, self._posted, self._settler, console)
+        self._interrupted = False
+
+    # ── ways to call ────────────────────────────────────────────────────────────────────────────
+
+    def call_one(self, call: Pending[R]) -> Settled[Any]:
+        """One node, wait. A generator function settles at once, with the iterator over its items."""
+        ready = outgoing.prepare(call)
+        if ready.streams:
+            return Settled(self._stream(ready), None)
+        task = self._submit(ready, "one")
+        return self._printed(self._wait(task))
+
+    def call_all(self, call: Pending[R]) -> Settled[Any]:
+        """Every node that is ready now, wait; results by rank."""
+        ready = outgoing.prepare(call)
+        task = self._submit(ready, "all")
+        first = self._wait(task)
+        if first.error is not None:
+            return self._printed(first)
+        payloads = flows.run(self._http, flows.results_by_rank(task))
+        settled = self._printed(self._settler.of_payloads(payloads, task, first.console_lines))
+        if ready.streams and settled.error is None:
+            return Settled([iter(items) for items in settled.unwrap()], None, task)
+        return settled
+
+    def submit(self, call: Pending[R]) -> Future[Any]:
+        """Send and go on. A generator function's future is the iterator over all its items."""
+        ready = outgoing.prepare(call)
+        future = self._courier.submit(ready)
+        return future.then(iter) if ready.streams else future
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def busy(self) -> bool:
+        """Whether any call has not ended, as far as is known here."""
+        return self._interrupted or self._courier.busy
+
+    def cancel_all(self) -> None:
+        """Cancel every call of this session that has not ended, also those whose answer never came."""
+        for correlation in (self._direct, self._posted):
+            for state in UNENDED:
+                listing = calls.list_tasks(correlation_id=correlation, state=state, limit=CLEANUP_PAGE)
+                for task in self._http.send(listing, patience_s=INTERRUPT_PATIENCE_S).items:
+                    self._cancel(task.id)
+
+    def close(self) -> None:
+        """Stop the threads; futures that have not settled are cancelled."""
+        self._courier.close()
+        self._console.close()
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────────
+
+    def _submit(self, ready: outgoing.Outgoing, dispatch: v1.Dispatch) -> str:
+        create = ready.task(self._compute, dispatch, self._direct)
+        flow = flows.submit(calls.create_task(create), (ready.function,), ready.blobs)
+        try:
+            task = flows.run(self._http, flow).id
+        except KeyboardInterrupt:
+            # It may have been accepted, and nobody here knows its id.
+            self._interrupted = True
+            raise
+        self._console.expect(task)
+        return task
+
+    def _wait(self, task: str) -> Settled[Any]:
+        try:
+            while True:
+                try:
+                    payload = self._http.send(calls.get_result(task, wait=RESULT_WAIT_S))
+                except ApiError as refused:
+                    if refused.code in ENDED_CODES:
+                        return self._settler.of_refusal(refused, task)
+                    raise
+                if payload is not None:
+                    return self._settler.of_payload(payload, task)
+        except BaseException:
+            self._cancel(task)
+            raise
+
+    def _printed(self, settled: Settled[Any]) -> Settled[Any]:
+        self._console.settle(settled.task, settled.console_lines)
+        return settled
+
+    def _stream(self, ready: outgoing.Outgoing) -> Iterator[Any]:
+        task = self._submit(ready, "stream")
+        return streaming.items_of(
+            self._http, task, self._settler, printed=self._console.settle, abandon=self._cancel
+        )
+
+    def _cancel(self, task: str) -> None:
+        try:
+            self._http.send(calls.cancel_task(task), patience_s=INTERRUPT_PATIENCE_S)
+        except SkyError:
+            # It has ended, or the daemon is away: the end of the compute, or of its lease, ends it too.
+            self._interrupted = True
