@@ -59,6 +59,13 @@ class NodePassedOver(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeNoted(Fact):
+    """Buying it gave no answer this time; the same purchase is tried again."""
+
+    last_error: Any
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLaunched(Fact):
     """The provider has a machine for it."""
 
@@ -162,6 +169,7 @@ _BOUGHT = frozenset({PROVISIONING, CONNECTING, BOOTSTRAPPING, READY, DRAINING})
 MOVES: Table = {
     NodeBound: Move(frozenset({REQUESTED}), PROVISIONING, "node.provisioning"),
     NodePassedOver: Move(frozenset({PROVISIONING}), REQUESTED, "node.requested"),
+    NodeNoted: Move(frozenset({PROVISIONING}), None, None),
     NodeLaunched: Move(frozenset({PROVISIONING}), CONNECTING, "node.connecting"),
     NodeConnected: Move(frozenset({PROVISIONING, CONNECTING}), BOOTSTRAPPING, "node.bootstrapping"),
     NodeReconnected: Move(_BOUGHT, None, None),

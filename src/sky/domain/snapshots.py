@@ -72,7 +72,8 @@ class ComputeView:
 class NodeCase:
     """A node, what its compute wants, and what could be bought for it.
 
-    ``offers_known``: every provider that the spec names has told its offers at least once.
+    ``offers_known``: every provider that the spec names has told its offers at least once. ``image`` and
+    ``worker`` are for its agent, as they stand in the spec.
     """
 
     node: NodeView
@@ -83,6 +84,8 @@ class NodeCase:
     connect_timeout_us: int
     offers: tuple[Offer, ...]
     offers_known: bool
+    image: dict[str, Any]
+    worker: dict[str, Any]
     provider_ids: tuple[str, ...] = ()
     provider_errors: tuple[str, ...] = ()
 

@@ -1,7 +1,7 @@
 """Which offer to buy for a node.
 
 Decides: which offers a spec allows, in which order, at which price, and why each other one was passed over.
-Never: asks a provider. Follows: the same offers and spec give the same choice; ties are broken by id.
+Never: asks a provider. Follows: the same offers and spec give the same choice; of equal prices, the smallest machine is taken.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Nothing:
 def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: frozenset[str]) -> Chosen | Nothing:
     """The first offer in the spec's order that fits and was not passed over."""
     known = sorted(offers, key=lambda o: o.id)
-    candidates: list[tuple[int, int, str, Chosen]] = []
+    candidates: list[tuple[tuple[int, int, int, float, str], Chosen]] = []
     reasons: list[str] = []
     refused = False
     for place, alternative in enumerate(wanted.alternatives):
@@ -50,9 +50,10 @@ def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: frozenset[str])
                 continue
             market, micro = price
             order = place if wanted.selection == "first" else 0
-            candidates.append((order, micro, offer.id, Chosen(offer, market, micro)))
+            rank = (order, micro, offer.cpus, offer.memory_gb, offer.id)
+            candidates.append((rank, Chosen(offer, market, micro)))
     if candidates:
-        return min(candidates, key=lambda x: x[:3])[3]
+        return min(candidates, key=lambda x: x[0])[1]
     if not reasons:
         names = ", ".join(dict.fromkeys(a.provider for a in wanted.alternatives)) or "none"
         reasons.append(f"no provider named in the spec ({names}) has an offer")

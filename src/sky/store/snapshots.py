@@ -150,6 +150,8 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int) -> NodeCase 
         connect_timeout_us=_us(options["ssh_connect_timeout"]) or 240 * SECOND_US,
         offers=tuple(known),
         offers_known=fresh,
+        image=compute.spec["image"],
+        worker=compute.spec["worker"],
         provider_ids=ids,
         provider_errors=errors,
     )

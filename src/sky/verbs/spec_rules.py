@@ -121,6 +121,7 @@ def add_provider(
         },
     )
     tx.touch(f"offers/{provider_id}")
+    tx.touch(f"sweep/{provider_id}")
     return provider_id
 
 

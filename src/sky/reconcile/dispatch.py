@@ -1,0 +1,30 @@
+"""Puts waiting executions into the mailboxes of nodes with room.
+
+Decides: nothing; ``plan/dispatch`` does. Never: talks to an agent.
+Follows: one pass assigns as much as fits; what does not fit waits for the next outcome or node.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sky.plan import dispatch as plan
+from sky.reconcile.passes import Done, InnerLoop
+from sky.store import snapshots
+from sky.store.tx import Tx
+
+
+class Dispatch(InnerLoop):
+    """One pass: read free places and the queue, plan, write."""
+
+    name: ClassVar[str] = "dispatch"
+
+    def look(self, tx: Tx, key_id: str) -> Done:
+        view = snapshots.dispatch_view(tx.connection, key_id)
+        if view is None:
+            return Done("its compute takes no work")
+        assigned = plan.plan(view, tx.now_us)
+        tx.apply(*assigned)
+        if view.scalable and len(assigned) < len(view.waiting):
+            tx.touch(f"computes/{key_id}")
+        return Done(f"assigned {len(assigned)} of {len(view.waiting)} waiting to {len(view.nodes)} ready nodes")

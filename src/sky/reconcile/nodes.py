@@ -1,0 +1,212 @@
+"""Carries out what a node needs: buy its machine, ask after it, give it back.
+
+Decides: what an answer of a provider means for the row. Never: buys without the row saying what, or calls a
+machine gone that its provider still has. Follows: each pass makes one call, which may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sky.domain import compute as c
+from sky.domain import node as n
+from sky.domain.lifecycle import Fact
+from sky.domain.snapshots import NodeCase
+from sky.kit import faults
+from sky.kit.clock import SECOND_US, Clock
+from sky.plan import node as plan
+from sky.providers.base import AgainLater, AgentSetup, Gone, LaunchOrder, Machine, Provider, Refused
+from sky.reconcile.passes import Done, OuterLoop
+from sky.reconcile.pool import ProviderPool
+from sky.store import snapshots
+from sky.store.db import Database
+from sky.store.tx import Tx
+from sky.verbs.attempts import error_value
+
+CALL_S_MAX = 120.0
+ENDING_FIRST_US = 50_000
+ENDING_LONGEST_US = 5 * SECOND_US
+REFUSED_AGAIN_US = 30 * SECOND_US
+
+AgentFor = Callable[[str, NodeCase], AgentSetup]
+"""What the agent of a node (by id) is told at its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    machine: Machine | None = None
+    refused: Refused | None = None
+    again: str | None = None
+    after_us: int = 0
+
+
+class Nodes(OuterLoop):
+    """One pass: read a node and what its compute wants, plan, at most one call, write."""
+
+    name: ClassVar[str] = "nodes"
+
+    def __init__(self, db: Database, clock: Clock, pool: ProviderPool, agent_for: AgentFor) -> None:
+        self._db = db
+        self._clock = clock
+        self._pool = pool
+        self._agent_for = agent_for
+
+    async def look(self, key_id: str) -> Done:
+        now_us = self._clock.now_us()
+        case = await self._db.read(lambda connection: snapshots.node_case(connection, key_id, now_us))
+        if case is None:
+            return Done("there is no such node")
+        decision = plan.plan(case, now_us)
+        action = decision.actions[0] if decision.actions else None
+        match action:
+            case plan.Launch():
+                return await self._launch(case, now_us)
+            case plan.Probe():
+                return await self._probe(case, now_us, decision.next_us, decision.why)
+            case plan.Terminate():
+                return await self._terminate(case, now_us)
+            case plan.FetchOffers():
+                return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, case))
+            case Fact() as fact:
+                return Done(decision.why, decision.next_us, lambda tx: _apply(tx, fact))
+            case _:
+                return Done(decision.why, decision.next_us)
+
+    # ── buying ──────────────────────────────────────────────────────────────────────────────────
+
+    async def _launch(self, case: NodeCase, now_us: int) -> Done:
+        node = case.node
+        if node.offer is None or node.market is None or node.provider_id is None:
+            msg = f"node {node.id} is provisioning without an offer"
+            raise RuntimeError(msg)
+        order = LaunchOrder(
+            tag=node.id,
+            offer=node.offer,
+            market="spot" if node.market == "spot" else "on_demand",
+            agent=self._agent_for(node.id, case),
+            ttl_seconds=case.ttl_us // SECOND_US,
+        )
+        answer = await self._buy(node.provider_id, order)
+        if answer.machine is not None:
+            return self._bought(case, answer.machine, now_us)
+        if answer.refused is not None:
+            return self._refused(case, answer.refused, now_us)
+        error = error_value("busy", f"{node.offer.provider_name}: {answer.again}", retryable=True)
+        note = n.NodeNoted(node.id, error)
+        return Done(f"buying it gave no answer: {answer.again}", now_us + answer.after_us, lambda tx: _apply(tx, note))
+
+    async def _buy(self, provider_id: str, order: LaunchOrder) -> _Launched:
+        try:
+            provider = await self._pool.get(provider_id)
+            async with asyncio.timeout(CALL_S_MAX):
+                machine = await provider.launch(order)
+        except Refused as error:
+            return _Launched(refused=error)
+        except Gone as error:
+            return _Launched(refused=Refused(error.message, "capacity"))
+        except AgainLater as error:
+            return _Launched(again=error.message, after_us=round(error.after_s * SECOND_US))
+        except TimeoutError:
+            return _Launched(again=f"no answer within {CALL_S_MAX:g} s", after_us=SECOND_US)
+        faults.point("machine bought, not written down")
+        return _Launched(machine=machine)
+
+    def _bought(self, case: NodeCase, machine: Machine, now_us: int) -> Done:
+        node = case.node
+        if machine.state == "gone":
+            error = error_value("node_lost", f"its machine ended at once: {machine.reason}", retryable=True)
+            return Done("its machine ended at once", None, lambda tx: _apply(tx, n.NodeBroken(node.id, now_us, error)))
+        fact = n.NodeLaunched(
+            node.id,
+            machine=machine.id,
+            address=machine.address,
+            binding=machine.binding,
+            launched_us=machine.launched_us or now_us,
+            connect_deadline_us=now_us + case.connect_timeout_us,
+        )
+        return Done(f"machine {machine.id} is there", now_us + plan.PROBE_COMING_US, lambda tx: _apply(tx, fact))
+
+    def _refused(self, case: NodeCase, refused: Refused, now_us: int) -> Done:
+        node = case.node
+        offer = node.offer
+        name = "?" if offer is None else f"{offer.provider_name}/{offer.instance_type}"
+        entry = {
+            "offer": None if offer is None else offer.id,
+            "reason": refused.message,
+            "until_us": now_us + plan.PASSED_OVER_US,
+        }
+        others = [p for p in node.passed_over if p["until_us"] > now_us and p["offer"] != entry["offer"]]
+        message = f"{name} was refused: {refused.message}"
+        error = error_value("provider_refused", message, retryable=True, reason=refused.code)
+        fact = n.NodePassedOver(node.id, [*others, entry], error)
+        return Done(message, None, lambda tx: _apply(tx, fact))
+
+    # ── asking after it ─────────────────────────────────────────────────────────────────────────
+
+    async def _probe(self, case: NodeCase, now_us: int, next_us: int | None, why: str) -> Done:
+        node = case.node
+        try:
+            provider = await self._pool.get(node.provider_id or "")
+            async with asyncio.timeout(CALL_S_MAX):
+                machine = await provider.find(node.id)
+        except (AgainLater, Refused, Gone, TimeoutError) as error:
+            return Done(f"{why}; its provider does not say: {error}", next_us)
+        if machine is not None and machine.state != "gone":
+            return Done(why, next_us)
+        if machine is None and not self._settled(provider, case, now_us):
+            return Done(f"{why}; not listed yet", next_us)
+        reason = (machine.reason if machine else None) or "its provider no longer has it"
+        error = error_value("node_lost", f"the machine of node {node.id} is gone: {reason}", retryable=True)
+        if node.ready_us is None:
+            broken = error_value("capability_mismatch", f"node {node.id} ended before it was ready: {reason}")
+            return Done(reason, None, lambda tx: _apply(tx, n.NodeBroken(node.id, now_us, broken)))
+        return Done(reason, None, lambda tx: _apply(tx, n.NodeLost(node.id, error, now_us)))
+
+    def _settled(self, provider: Provider, case: NodeCase, now_us: int) -> bool:
+        launched = case.node.launched_us or case.node.created_us
+        return now_us - launched > provider.capabilities.settle_seconds * SECOND_US
+
+    # ── giving it back ──────────────────────────────────────────────────────────────────────────
+
+    async def _terminate(self, case: NodeCase, now_us: int) -> Done:
+        node = case.node
+        try:
+            provider = await self._pool.get(node.provider_id or "")
+            async with asyncio.timeout(CALL_S_MAX):
+                await provider.terminate(node.id, node.machine)
+                faults.point("machine given back, not written down")
+                machine = await provider.find(node.id)
+        except (AgainLater, Refused, Gone, TimeoutError) as error:
+            return self._not_given_back(case, str(error) or type(error).__name__, now_us)
+        if machine is None or machine.state == "gone":
+            return Done("its provider says that it is gone", None, lambda tx: _apply(tx, n.NodeDeleted(node.id, now_us)))
+        waited = now_us - (node.deleting_us or now_us)
+        again = min(max(ENDING_FIRST_US, waited // 4), ENDING_LONGEST_US)
+        return Done("its machine is still ending", now_us + again)
+
+    def _not_given_back(self, case: NodeCase, why: str, now_us: int) -> Done:
+        node = case.node
+        message = f"node {node.id} could not be given back and still costs: {why}"
+        error = error_value("release_pending", message, retryable=True)
+        waited = now_us - (node.deleting_us or now_us)
+        again = min(max(SECOND_US, waited // 4), REFUSED_AGAIN_US)
+
+        def write(tx: Tx) -> None:
+            tx.apply(n.NodeDeletionFailed(node.id, error))
+            view = snapshots.compute_view(tx.connection, node.compute_id)
+            if view is not None and view.state == c.DELETING and (view.last_error or {}).get("message") != message:
+                tx.apply(c.DeletionFailed(node.compute_id, error))
+
+        return Done(message, now_us + again, write)
+
+
+def _apply(tx: Tx, *facts: Any) -> None:
+    tx.apply(*facts)
+
+
+def _fetch(tx: Tx, case: NodeCase) -> None:
+    for provider_id in case.provider_ids:
+        tx.touch(f"offers/{provider_id}")

@@ -1,0 +1,43 @@
+"""What a loop is, and what one pass of it says when it ends.
+
+Decides: those two shapes. Never: when a pass runs (``runner``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sky.store.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a pass ended: ``write`` is its one write (None: nothing), ``due_us`` when to look again without
+    news (None: only on news), ``why`` what it decided, for people."""
+
+    why: str
+    due_us: int | None = None
+    write: Callable[[Tx], None] | None = None
+
+
+class InnerLoop(ABC):
+    """A loop without outside effects: it reads, plans and writes inside one transaction."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def look(self, tx: Tx, key_id: str) -> Done:
+        """One pass. It writes as it goes, so ``write`` of what it returns is None."""
+
+
+class OuterLoop(ABC):
+    """A loop that does at most one thing outside, with no transaction open."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    async def look(self, key_id: str) -> Done:
+        """One pass: read, plan, at most one effect; what is to be written is returned."""

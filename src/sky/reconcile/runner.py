@@ -1,0 +1,207 @@
+"""Runs passes: keys in, one pass a key at a time, notes out. A listed supervisor.
+
+Decides: when a pass runs and what happens when it raises (the key is quarantined with a growing delay, and
+everything else goes on). Never: knows what a loop does.
+Follows: a key that is woken while its pass runs is looked at again; a key whose wake was lost is found by the
+tick; another daemon's claim is respected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from sky.kit import backoff, faults
+from sky.kit.clock import SECOND_US, Clock
+from sky.reconcile.passes import InnerLoop, OuterLoop
+from sky.store import passes
+from sky.store.db import Database
+from sky.store.tx import ConflictError, Tx
+
+_log = structlog.get_logger(__name__)
+
+TICK_S = 1.0
+CLAIM_S = 30.0
+PASSES_AT_ONCE_MAX = 64
+TIMER_S_MAX = 5.0
+CONFLICT_RETRY_US = 20_000
+
+
+class Runner:
+    """The loops of one daemon. ``holder`` names it in claims; ``hints`` False throws every wake away."""
+
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        loops: Iterable[InnerLoop | OuterLoop],
+        *,
+        holder: str,
+        hints: bool = True,
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._loops: Mapping[str, InnerLoop | OuterLoop] = {loop.name: loop for loop in loops}
+        self._holder = holder
+        self._hints = hints
+        self._ready: dict[str, None] = {}
+        self._running: set[str] = set()
+        self._again: set[str] = set()
+        self._claims: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.ticked_s: float | None = None
+
+    # ── waking ──────────────────────────────────────────────────────────────────────────────────
+
+    def wake(self, keys: Iterable[str]) -> None:
+        """Look at these keys soon. Those that begin with ``~`` are not ours."""
+        if not self._hints or self._stopping:
+            return
+        for key in keys:
+            if not key.startswith("~"):
+                self._offer(key)
+        self._pump()
+
+    def _offer(self, key: str) -> None:
+        if key in self._running:
+            self._again.add(key)
+        elif key.split("/", 1)[0] in self._loops:
+            self._ready[key] = None
+
+    async def tick(self) -> int:
+        """Offer every key that is due; returns how many."""
+        now_us = self._clock.now_us()
+        due = await self._db.read(lambda c: passes.due(c, now_us))
+        for key in due:
+            self._offer(key)
+        self.ticked_s = self._clock.monotonic_s()
+        return len(due)
+
+    async def run_forever(self) -> None:
+        """Tick until cancelled; passes run beside."""
+        while True:
+            await self.tick()
+            self._pump()
+            await asyncio.sleep(TICK_S)
+
+    async def stop(self) -> None:
+        """Let running passes end, then let go of every claim."""
+        self._stopping = True
+        self._ready.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10.0)
+        await self._db.write(lambda tx: passes.release(tx, self._holder))
+
+    def _pump(self) -> None:
+        while self._ready and len(self._running) < PASSES_AT_ONCE_MAX and not self._stopping:
+            key = next(iter(self._ready))
+            del self._ready[key]
+            self._running.add(key)
+            task = asyncio.create_task(self._supervised(key))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _supervised(self, key: str) -> None:
+        try:
+            await self.look(key)
+        finally:
+            self._running.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self._ready[key] = None
+            self._pump()
+
+    # ── one pass ────────────────────────────────────────────────────────────────────────────────
+
+    async def drain(self, limit: int = 10_000) -> int:
+        """Run what is ready, one after another, until nothing is; returns how many passes that took."""
+        count = 0
+        while self._ready:
+            key = next(iter(self._ready))
+            del self._ready[key]
+            await self.look(key)
+            count += 1
+            if count >= limit:
+                msg = f"does not settle: {key} and {len(self._ready)} others are still ready"
+                raise RuntimeError(msg)
+        return count
+
+    async def look(self, key: str) -> None:
+        """One pass of one key."""
+        name, key_id = key.split("/", 1)
+        loop = self._loops[name]
+        try:
+            if isinstance(loop, InnerLoop):
+                due_us = await self._inner(loop, key, key_id)
+            else:
+                due_us = await self._outer(loop, key, key_id)
+        except ConflictError:
+            due_us = self._clock.now_us() + CONFLICT_RETRY_US
+        except Exception as error:
+            due_us = await self._failed(key, error)
+        self._set_timer(key, due_us)
+
+    async def _inner(self, loop: InnerLoop, key: str, key_id: str) -> int | None:
+        def work(tx: Tx) -> int | None:
+            if not self._claimed(tx, key):
+                return None
+            seen = passes.version(tx.connection, key)
+            done = loop.look(tx, key_id)
+            passes.finish(tx, key, seen, due_us=done.due_us, decision=done.why)
+            return done.due_us
+
+        return await self._db.write(work)
+
+    async def _outer(self, loop: OuterLoop, key: str, key_id: str) -> int | None:
+        if self._claims.get(key, 0.0) <= self._clock.monotonic_s() and not await self._db.write(
+            lambda tx: self._claimed(tx, key)
+        ):
+            return None
+        seen = await self._db.read(lambda c: passes.version(c, key))
+        done = await loop.look(key_id)
+        faults.point(f"{key.split('/', 1)[0]}: effect done, not written down")
+
+        def write(tx: Tx) -> None:
+            passes.finish(tx, key, seen, due_us=done.due_us, decision=done.why)
+            if done.write is not None:
+                done.write(tx)
+
+        await self._db.write(write)
+        return done.due_us
+
+    def _claimed(self, tx: Tx, key: str) -> bool:
+        now_s = self._clock.monotonic_s()
+        if self._claims.get(key, 0.0) > now_s:
+            return True
+        if not passes.claim(tx, key, self._holder, tx.now_us + round(2 * CLAIM_S * SECOND_US)):
+            return False
+        if len(self._claims) > 10_000:
+            self._claims = {k: until for k, until in self._claims.items() if until > now_s}
+        self._claims[key] = now_s + CLAIM_S
+        return True
+
+    async def _failed(self, key: str, error: Exception) -> int:
+        row = await self._db.read(lambda c: passes.row(c, key))
+        failures = 1 + (row.failures if row else 0)
+        due_us = self._clock.now_us() + round(backoff.delay_s(failures) * SECOND_US)
+        text = f"{type(error).__name__}: {error}"
+        _log.error("pass.failed", key=key, failures=failures, exc_info=error)
+        await self._db.write(lambda tx: passes.fail(tx, key, due_us=due_us, failures=failures, error=text))
+        return due_us
+
+    def _set_timer(self, key: str, due_us: int | None) -> None:
+        """What is due before the next tick is looked at on time; the tick finds everything else."""
+        if due_us is None or not self._hints or self._stopping:
+            return
+        delay_s = (due_us - self._clock.now_us()) / SECOND_US
+        if delay_s <= TIMER_S_MAX:
+            asyncio.get_running_loop().call_later(max(0.0, delay_s), self._due, key)
+
+    def _due(self, key: str) -> None:
+        if not self._stopping:
+            self._offer(key)
+            self._pump()
+

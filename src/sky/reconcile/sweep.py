@@ -1,0 +1,83 @@
+"""Ends machines that no row owns, and forgets what is kept only for a time.
+
+Decides: that a machine is a stray (no live row has its tag). Never: ends one that a live row owns.
+Follows: a machine bought by a process that died before anybody could know is still found and given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+import sqlalchemy as sa
+import structlog
+
+from sky.domain import compute as c
+from sky.domain import node as n
+from sky.kit.clock import SECOND_US, Clock
+from sky.providers.base import AgainLater, Gone, Refused
+from sky.reconcile.passes import Done, OuterLoop
+from sky.reconcile.pool import ProviderPool
+from sky.store.db import Database
+from sky.store.schema import computes, idempotency, nodes
+from sky.store.tx import IDEMPOTENCY_KEPT_US, Tx
+
+_log = structlog.get_logger(__name__)
+SWEEP_EVERY_US = 60 * SECOND_US
+CALL_S_MAX = 120.0
+
+
+class Sweep(OuterLoop):
+    """One pass: list a provider's machines, end the first that no row owns."""
+
+    name: ClassVar[str] = "sweep"
+
+    def __init__(self, db: Database, clock: Clock, pool: ProviderPool) -> None:
+        self._db = db
+        self._clock = clock
+        self._pool = pool
+
+    async def look(self, key_id: str) -> Done:
+        next_us = self._clock.now_us() + SWEEP_EVERY_US
+        try:
+            provider = await self._pool.get(key_id)
+            async with asyncio.timeout(CALL_S_MAX):
+                machines = await provider.machines()
+        except Gone:
+            return Done("the provider was removed")
+        except (AgainLater, Refused, TimeoutError) as error:
+            return Done(f"its machines could not be listed: {error}", next_us)
+        tags = [m.tag for m in machines if m.state != "gone"]
+        owned = await self._db.read(
+            lambda connection: {
+                row.id: row
+                for row in connection.execute(
+                    sa.select(nodes.c.id, nodes.c.compute_id, nodes.c.state).where(nodes.c.id.in_(tags))
+                )
+            }
+        )
+        strays = [tag for tag in tags if tag not in owned or owned[tag].state in n.FINAL]
+        if not strays:
+            return Done(f"{len(tags)} machines, each owned by a node", next_us, _forget)
+        stray = strays[0]
+        _log.warning("stray.terminated", tag=stray, provider=key_id)
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                await provider.terminate(stray, None)
+        except (AgainLater, Refused, Gone, TimeoutError) as error:
+            return Done(f"stray {stray} could not be ended: {error}", next_us)
+        compute_id = owned[stray].compute_id if stray in owned else None
+
+        def write(tx: Tx) -> None:
+            if compute_id is None:
+                return
+            state = tx.connection.execute(sa.select(computes.c.state).where(computes.c.id == compute_id)).scalar()
+            if state in c.LIVE:
+                tx.apply(c.StraysTerminated(compute_id))
+
+        more_us = self._clock.now_us() + SECOND_US
+        return Done(f"ended {stray}, which no node owns", more_us, write)
+
+
+def _forget(tx: Tx) -> None:
+    tx.connection.execute(sa.delete(idempotency).where(idempotency.c.created_us < tx.now_us - IDEMPOTENCY_KEPT_US))

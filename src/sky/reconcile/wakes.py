@@ -1,0 +1,91 @@
+"""Which loops should look again after which fact, and who is knocked on in this process.
+
+Decides: keys ``loop/id`` from facts; a key that begins with ``~`` is a knock (``kit/signals``) and is kept
+nowhere. Never: carries a payload. Follows: losing a wake costs latency and nothing else, since what is due
+is also noted in the transaction of the fact. The only place that reads an ``owner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sky.domain import compute as c
+from sky.domain import node as n
+from sky.domain import task as t
+from sky.store.tx import Born, Moved
+
+_QUIET = (c.LeaseRenewed,)
+_FREES_WORK = (n.NodeReady, n.NodeDrainAborted, n.NodeReconnected, n.NodeConnected)
+_ENDS_WORK = (n.NodeLost, n.NodeDeleting, n.NodeBroken, n.NodeDeleted)
+_ENDED = (
+    t.ExecutionSucceeded,
+    t.ExecutionFailed,
+    t.ExecutionCancelled,
+    t.ExecutionTimedOut,
+    t.ExecutionIndeterminate,
+)
+
+
+def keys(about: Born | Moved) -> Iterator[str]:
+    """Who is concerned by a birth or a fact."""
+    if isinstance(about, Born):
+        yield from _born(about)
+    elif about.noun == "computes":
+        yield from _compute(about)
+    elif about.noun == "nodes":
+        yield from _node(about)
+    elif about.noun == "executions":
+        yield from _execution(about)
+    else:
+        yield from _task(about)
+
+
+def _born(about: Born) -> Iterator[str]:
+    row = about.row
+    if about.noun in ("computes", "nodes"):
+        yield f"{about.noun}/{row['id']}"
+    if about.noun == "nodes":
+        yield f"~compute/{row['compute_id']}"
+    if about.noun == "executions":
+        yield f"dispatch/{row['compute_id']}"
+
+
+def _compute(about: Moved) -> Iterator[str]:
+    row_id = about.row["id"]
+    if not isinstance(about.fact, _QUIET):
+        yield f"computes/{row_id}"
+        yield f"~compute/{row_id}"
+    if isinstance(about.fact, c.ComputeDeleting | c.ComputeFailed):
+        yield f"attempts/{row_id}"
+    if about.row.get("owner"):
+        yield about.row["owner"]
+
+
+def _node(about: Moved) -> Iterator[str]:
+    node_id, compute_id = about.row["id"], about.row["compute_id"]
+    yield f"nodes/{node_id}"
+    yield f"computes/{compute_id}"
+    yield f"~compute/{compute_id}"
+    yield f"~mail/{node_id}"
+    if isinstance(about.fact, _FREES_WORK):
+        yield f"dispatch/{compute_id}"
+    if isinstance(about.fact, _ENDS_WORK):
+        yield f"attempts/{compute_id}"
+
+
+def _execution(about: Moved) -> Iterator[str]:
+    if isinstance(about.fact, t.ExecutionAssigned | t.ExecutionCancelRequested):
+        yield f"~mail/{about.row['node_id']}"
+    if isinstance(about.fact, _ENDED):
+        yield f"dispatch/{about.row['compute_id']}"
+
+
+def _task(about: Moved) -> Iterator[str]:
+    row = about.row
+    if row["state"] in t.DONE:
+        yield f"~task/{row['id']}"
+        yield f"~items/{row['id']}"
+        if row["correlation_id"] is not None:
+            yield f"~corr/{row['correlation_id']}"
+        if row["owner"]:
+            yield row["owner"]

@@ -1,0 +1,81 @@
+"""Whose process is at the other end of a loopback connection: the kernel knows.
+
+Decides: the user id behind a TCP connection on this computer. Never: trusts what the peer says.
+Follows: it is asked once per connection, over netlink, with /proc as the second source; where neither can
+tell, the peer is nobody and must bring a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_ANY_COOKIE = b"\xff" * 8
+_REPLY_BYTES = 4096
+_TIMEOUT_S = 0.5
+_UID_AT = 16 + 4 + 48 + 12  # header, family and state, socket id, three counters
+
+
+def uid_of(peer: tuple[str, int], ours: tuple[str, int]) -> int | None:
+    """The user id of the process whose socket is ``peer``, connected to ``ours``; None: not known."""
+    try:
+        peer_ip, our_ip = ipaddress.ip_address(peer[0]), ipaddress.ip_address(ours[0])
+    except ValueError:
+        return None
+    if not peer_ip.is_loopback or peer_ip.version != our_ip.version:
+        return None
+    found = _ask_netlink(peer_ip.packed, peer[1], our_ip.packed, ours[1])
+    return found if found is not None else _ask_proc(peer_ip.packed, peer[1], ours[1])
+
+
+def _ask_netlink(peer_ip: bytes, peer_port: int, our_ip: bytes, our_port: int) -> int | None:
+    family = socket.AF_INET if len(peer_ip) == 4 else socket.AF_INET6
+    socket_id = (
+        struct.pack("!HH", peer_port, our_port)
+        + peer_ip.ljust(16, b"\0")
+        + our_ip.ljust(16, b"\0")
+        + struct.pack("=I", 0)
+        + _ANY_COOKIE
+    )
+    body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + socket_id
+    header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
+        link.settimeout(_TIMEOUT_S)
+        link.send(header + body)
+        reply = link.recv(_REPLY_BYTES)
+        kind = struct.unpack_from("=H", reply, 4)[0] if len(reply) >= 16 else 0
+        if kind == _SOCK_DIAG_BY_FAMILY and len(reply) >= _UID_AT + 4:
+            return struct.unpack_from("=I", reply, _UID_AT)[0]
+    return None
+
+
+def _ask_proc(peer_ip: bytes, peer_port: int, our_port: int) -> int | None:
+    name = "tcp" if len(peer_ip) == 4 else "tcp6"
+    words = [peer_ip[i : i + 4][::-1].hex().upper() for i in range(0, len(peer_ip), 4)]
+    local = f"{''.join(words)}:{peer_port:04X}"
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/self/net/{name}").read_text(encoding="ascii").splitlines()[1:]:
+            fields = line.split()
+            if fields[1] == local and fields[2].endswith(f":{our_port:04X}"):
+                return int(fields[7])
+    return None
+
+
+class OwnerProtocol(HttpToolsProtocol):
+    """HTTP as usual, with the peer's user id at hand for every request of the connection.
+
+    It stands in the request's scope as ``scope["state"]["peer_uid"]``.
+    """
+
+    def connection_made(self, transport: object) -> None:  # type: ignore[override]
+        super().connection_made(transport)  # type: ignore[arg-type]
+        uid = uid_of(self.client, self.server) if self.client and self.server else None
+        self.app_state = {**self.app_state, "peer_uid": uid}

@@ -1,0 +1,92 @@
+"""What an operator may set, and from where each value comes.
+
+Decides: names, defaults, and the order command line, environment, default. Never: reads a request.
+Follows: a setting that is not in this table does not exist.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+DEFAULT_PORT = 7590
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon's settings. Each is also an environment variable: ``SKY_`` and its name in capitals."""
+
+    home: Annotated[Path, Meta(description="State folder, mode 0700: database, blobs, nodes, logs.")]
+    host: Annotated[str, Meta(description="Address to listen on. Only loopback addresses are accepted.")] = "127.0.0.1"
+    port: Annotated[
+        int | None,
+        Meta(description="Port to listen on; 0: any free one. Unset: 7590, or any free one when it is taken."),
+    ] = None
+    database: Annotated[
+        str | None, Meta(description="SQLite file or database URL. Unset: `sky.db` in the state folder.")
+    ] = None
+    blob_bytes_max: Annotated[int, Meta(ge=1, description="Largest blob in bytes.")] = 5 * 1024**3
+    body_bytes_max: Annotated[int, Meta(ge=1024, description="Largest JSON body in bytes.")] = 8 * 1024**2
+    stop_seconds: Annotated[
+        float, Meta(ge=0, le=600, description="How long open requests may go on after SIGTERM, in seconds.")
+    ] = 3.0
+    full_sync: Annotated[
+        bool, Meta(description="Wait for the disk at every commit, so that a power cut loses nothing either.")
+    ] = False
+    log_level: Annotated[str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")] = (
+        "info"
+    )
+
+    @property
+    def database_url(self) -> str:
+        """The database as SQLAlchemy names it."""
+        if self.database is None:
+            return f"sqlite:///{self.home / 'sky.db'}"
+        if "://" in self.database:
+            return self.database
+        return f"sqlite:///{Path(self.database).expanduser().absolute()}"
+
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the message names it, its value and what would be right."""
+
+
+def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from the command line (``given``), then the environment, then the defaults."""
+    values: dict[str, object] = {}
+    for field in msgspec.structs.fields(Settings):
+        text = given.get(field.name)
+        if text is None:
+            text = environ.get("SKY_" + field.name.upper())
+        if text is not None and text != "":
+            values[field.name] = text
+    values["home"] = str(Path(str(values.get("home") or "~/.sky")).expanduser().absolute())
+    try:
+        settings = msgspec.convert(values, Settings, strict=False, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        msg = f"a setting is wrong: {error}"
+        raise SettingsError(msg) from error
+    if settings.host not in LOOPBACK:
+        msg = (
+            f"host: {settings.host!r} is not a loopback address; this release serves 127.0.0.1, ::1 or localhost "
+            "only, since it has neither TLS nor users"
+        )
+        raise SettingsError(msg)
+    if settings.port is not None and not 0 <= settings.port <= 65_535:
+        msg = f"port: {settings.port} is not a port; expected 0 to 65535"
+        raise SettingsError(msg)
+    return settings
+
+
+def _decode(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    msg = f"cannot make a {kind.__name__} of {value!r}"
+    raise TypeError(msg)

@@ -1,0 +1,189 @@
+"""Puts a daemon together from its parts.
+
+Decides: which concrete part serves which need. Never: holds a rule of the product.
+Follows: a test can build the same daemon over other parts (a fake cloud, a manual clock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.api.unit import ApiSettings, Services
+from sky.domain.provider import Abilities, KindInfo, Rules
+from sky.domain.snapshots import NodeCase
+from sky.kit.clock import Clock
+from sky.kit.signals import Signals
+from sky.kit.version import VERSION
+from sky.providers.base import AgentSetup, Context, Kind, Refused
+from sky.providers.registry import Registry, check_config
+from sky.reconcile import wakes
+from sky.reconcile.attempts import Attempts
+from sky.reconcile.computes import Computes
+from sky.reconcile.dispatch import Dispatch
+from sky.reconcile.nodes import Nodes
+from sky.reconcile.offers import Offers
+from sky.reconcile.pool import ProviderPool, RowPool
+from sky.reconcile.runner import Runner
+from sky.reconcile.sweep import Sweep
+from sky.server.keys import Keys
+from sky.server.settings import Settings
+from sky.store.blobs import Blobs
+from sky.store.db import Committed, Database
+from sky.store.events import Hub
+from sky.store.schema import providers
+from sky.store.tx import Tx
+
+TICK_STALE_S = 15.0
+"""A daemon whose loops have not ticked for this long is not ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon's parts, put together and not yet running."""
+
+    db: Database
+    runner: Runner
+    services: Services
+    keys: Keys
+
+
+def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callable[[], str]) -> Daemon:
+    """The daemon that ``settings`` describe."""
+    keys = Keys(settings.home)
+    db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync)
+    blobs = Blobs(db, settings.home / "blobs")
+    context = Context(settings.home, deployment_of(keys), clock)
+    pool = RowPool(db, registry, context, keys.unseal)
+    url_file = str(settings.home / "daemon.json")
+
+    def agent_for(node_id: str, case: NodeCase) -> AgentSetup:
+        return agent_setup(node_id, case, keys, base_url(), url_file)
+
+    runner = make_runner(db, clock, pool, keys.node_token_hash, agent_for)
+    signals, hub = Signals(), Hub()
+    connect_listeners(db, runner, signals, hub)
+    services = Services(
+        db=db,
+        blobs=blobs,
+        signals=signals,
+        hub=hub,
+        clock=clock,
+        rules=rules_of(registry, keys.seal),
+        settings=ApiSettings(
+            token=keys.token,
+            blob_bytes_max=settings.blob_bytes_max,
+            body_bytes_max=settings.body_bytes_max,
+            release=VERSION,
+            base_url=base_url,
+            spool=settings.home / "spool",
+        ),
+        ready={"database": lambda: answers(db), "loops": lambda: ticks(runner, clock)},
+        dependencies={"database": lambda: answers(db)},
+        started_us=clock.now_us(),
+    )
+    return Daemon(db, runner, services, keys)
+
+
+def make_runner(
+    db: Database,
+    clock: Clock,
+    pool: ProviderPool,
+    token_hash: Callable[[str], str],
+    agent_for: Callable[[str, NodeCase], AgentSetup],
+    *,
+    hints: bool = True,
+) -> Runner:
+    """All loops, over one database."""
+    loops = (
+        Computes(token_hash),
+        Dispatch(),
+        Attempts(),
+        Nodes(db, clock, pool, agent_for),
+        Offers(pool, clock),
+        Sweep(db, clock, pool),
+    )
+    # One daemon at a time uses an embedded database (its folder is locked): it finds its own claims again.
+    return Runner(db, clock, loops, holder="embedded", hints=hints)
+
+
+def connect_listeners(db: Database, runner: Runner, signals: Signals, hub: Hub) -> None:
+    """After a commit: wake loops, knock on waiters, hand events to readers."""
+
+    def on_commit(committed: Committed) -> None:
+        for key in committed.keys:
+            if key.startswith("~"):
+                signals.fire(key[1:])
+        hub.on_commit(committed)
+        runner.wake(committed.keys)
+
+    db.listen(on_commit)
+
+
+def agent_setup(node_id: str, case: NodeCase, keys: Keys, url: str, url_file: str | None) -> AgentSetup:
+    """What the agent of a node is told at its start."""
+    offer = case.node.offer
+    spec: dict[str, Any] = {
+        "image": case.image,
+        "worker": case.worker,
+        "cpus": 1 if offer is None else offer.cpus,
+        "memory_gb": _memory(case),
+        "compute": case.node.compute_id,
+        "rank": case.node.rank,
+    }
+    return AgentSetup(url=url, token=keys.node_token(node_id), url_file=url_file, spec=spec)
+
+
+def _memory(case: NodeCase) -> float | None:
+    """The memory limit of a node's workers: only where the spec asked for an amount."""
+    asked = [a.memory_gb for a in case.wanted.alternatives if a.memory_gb is not None]
+    return max(asked) if asked and case.node.offer is not None else None
+
+
+def rules_of(registry: Registry, seal: Callable[[Mapping[str, str]], bytes]) -> Rules:
+    """What verbs must know of the kinds of this build."""
+    return Rules(kinds={kind.kind: _info(kind) for kind in registry.kinds()}, seal=seal)
+
+
+def _info(kind: Kind) -> KindInfo:
+    can = kind.capabilities
+
+    def wrong(config: Mapping[str, Any]) -> str | None:
+        try:
+            check_config(kind, config)
+        except Refused as error:
+            return error.message
+        return None
+
+    return KindInfo(
+        kind=kind.kind,
+        credential_fields=kind.credential_fields,
+        offers_ttl_seconds=kind.offers_ttl_seconds,
+        # No agent of this release unpacks included files, whatever the machine could do.
+        abilities=Abilities(can.volumes, can.apt, can.base_image, can.clustering, includes=False),
+        check_config=wrong,
+    )
+
+
+def deployment_of(keys: Keys) -> str:
+    """A name for this deployment that is the same at every start and tells nothing."""
+    return keys.node_token_hash("deployment")[:16]
+
+
+def touch_providers(tx: Tx) -> None:
+    """At a start: look at what every provider has, since machines may have ended meanwhile."""
+    for row in tx.connection.execute(sa.select(providers.c.id)):
+        tx.touch(f"sweep/{row.id}")
+
+
+async def answers(db: Database) -> bool:
+    """Whether the database answers."""
+    return await db.read(lambda c: c.execute(sa.select(1)).scalar()) == 1
+
+
+async def ticks(runner: Runner, clock: Clock) -> bool:
+    """Whether the loops run."""
+    return runner.ticked_s is not None and clock.monotonic_s() - runner.ticked_s < TICK_STALE_S
