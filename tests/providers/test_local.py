@@ -33,6 +33,7 @@ from sky.providers.base import (
     Context,
     Kind,
     LaunchOrder,
+    Machine,
     Provider,
     Refused,
     Setup,
@@ -69,8 +70,11 @@ time.sleep(300)
 """
 LEAVING = """
 import os, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-with open("told", "w") as file: file.write(str(child.pid))
+pause = [sys.executable, "-c", "import signal; signal.pause()"]
+told = {"SKY_AGENT_NODE": os.environ["SKY_AGENT_NODE"], "TMPDIR": os.path.abspath("tmp")}
+pids = [subprocess.Popen(pause).pid, subprocess.Popen(pause, start_new_session=True, env=told).pid]
+with open("told.new", "w") as file: file.write(" ".join(map(str, pids)))
+os.rename("told.new", "told")
 print("the roof is on fire", flush=True)
 os._exit(3)
 """
@@ -118,8 +122,8 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_under(home: Path) -> list[int]:
-    """Processes whose environment names a node folder under ``home``."""
-    wanted = b"SKY_AGENT_HOME=" + os.fsencode(home)
+    """Processes whose environment names a node folder under ``home``, or a file in one."""
+    wanted = b"=" + os.fsencode(home) + b"/nodes/"
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and is_alive(int(entry.name)):
@@ -233,6 +237,25 @@ class TestContractWithAgents(TestContract):
 
     program = AGENT
 
+    async def working(self) -> Machine:
+        """A node whose agent has begun its workers."""
+        machine = await self.provider().launch(await self.order("nod_works"))
+        await until_async(lambda: len(processes_under(self.home)) > 2, "the agent has workers")
+        return machine
+
+    async def test_workers_end_with_their_node(self) -> None:
+        machine = await self.working()
+        await end(self.provider(), machine.tag)
+        assert processes_under(self.home) == []
+        log = self.home / "nodes" / "ended" / f"{machine.tag}.log"
+        assert "SIGTERM" in log.read_text(), "the agent has ended in order"
+
+    async def test_workers_end_with_a_killed_agent(self) -> None:
+        machine = await self.working()
+        os.kill(machine.binding["pid"], signal.SIGKILL)
+        await self.until_gone(self.provider(), machine.tag)
+        await until_async(lambda: not processes_under(self.home), "nothing of the node is left")
+
 
 # ── beginning ───────────────────────────────────────────────────────────────────────────────────
 
@@ -283,7 +306,6 @@ async def test_the_environment_is_clean(home: Path, monkeypatch: pytest.MonkeyPa
     assert environ["UV_OFFLINE"] == "1"
     assert environ["PATH"] == os.environ["PATH"]
     assert environ["PYTHONPATH"] == f"{Path('here').absolute()}{os.pathsep}/there"
-    assert environ["OMP_NUM_THREADS"] == "2"
     folder = home / "nodes" / "nod_1"
     agent = {name: value for name, value in environ.items() if name.startswith("SKY_")}
     assert int(agent.pop("SKY_AGENT_LOCK_FD")) > 2
@@ -458,12 +480,12 @@ async def test_an_agent_that_ended_is_gone_with_its_last_words_and_nothing_is_le
     clock = ManualClock()
     provider = provider_at(home, LEAVING, clock)
     await provider.launch(order_for("nod_1"))
-    child = int(await told(home))
+    left = [int(pid) for pid in (await told(home)).split()]
     await until_gone(provider, "nod_1")
     found = await provider.find("nod_1")
     assert found is not None
     assert found.reason == "the agent ended by itself; its last words: the roof is on fire"
-    assert not is_alive(child), "nobody looks after what it left behind"
+    assert not any(is_alive(pid) for pid in left), "nobody looks after what it left behind"
     again = await provider_at(home, clock=clock).launch(order_for("nod_1"))
     assert again.state == "gone", "a tag is bought for once"
     assert [machine.state for machine in await provider.machines()] == ["gone"]

@@ -30,7 +30,6 @@ PASSED = frozenset(
     }
 )
 PASSED_PREFIXES = ("PIP_", "UV_")
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|CREDENTIAL|_KEY$|USERNAME")
 
 
@@ -57,7 +56,6 @@ def node_environment(
         "SKY_AGENT_SPEC": str(folder / "spec.json"),
         "SKY_AGENT_TTL_SECONDS": str(order.ttl_seconds),
         "SKY_AGENT_LOCK_FD": str(lock_fd),
-        **dict.fromkeys(THREADS, str(order.offer.cpus)),
     }
     if order.agent.url_file is not None:
         told["SKY_AGENT_URL_FILE"] = order.agent.url_file

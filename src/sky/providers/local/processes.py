@@ -1,7 +1,7 @@
 """The processes of this computer: which are a node's, and a signal that reaches only the right one.
 
 Decides: when a process belongs to a node. Either its number and start time were recorded, or its
-environment names the node's folder, or it is in the node's session while one proven member lives, or a
+environment names the node and its folder, or it is in the node's session while one proven member lives, or a
 member has begun it. Never: trusts a process number alone, since numbers are used again; signals itself.
 Follows: grandchildren are found as well, with a session or an environment of their own too; only one that
 has both and whose parents had all ended before anybody looked is not. Needs Linux 5.3.
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-HOME_VARIABLE = b"SKY_AGENT_HOME="
 ENVIRONMENT_BYTES_MAX = 1024 * 1024
 _ZOMBIE = frozenset("ZXx")
 
@@ -72,25 +71,30 @@ def read_process(pid: int) -> Process | None:
     )
 
 
-def read_home(pid: int) -> str | None:
-    """The node folder that a process's environment names, when it may be read and names one."""
+def read_environment(pid: int) -> frozenset[bytes]:
+    """The environment that a process began with, as ``NAME=value``; empty when it may not be read."""
     try:
         with (PROC / str(pid) / "environ").open("rb") as file:
-            content = file.read(ENVIRONMENT_BYTES_MAX)
+            return frozenset(file.read(ENVIRONMENT_BYTES_MAX).split(b"\0"))
     except OSError:
-        return None
-    for entry in content.split(b"\0"):
-        if entry.startswith(HOME_VARIABLE):
-            return os.fsdecode(entry[len(HOME_VARIABLE) :])
-    return None
+        return frozenset()
+
+
+def names_node(environment: frozenset[bytes], folder: Path) -> bool:
+    """Whether an environment is that of a node's agent, or one that the agent gives to what it begins."""
+    if b"SKY_AGENT_HOME=" + os.fsencode(folder) in environment:
+        return True
+    return {
+        b"SKY_AGENT_NODE=" + os.fsencode(folder.name),
+        b"TMPDIR=" + os.fsencode(folder / "tmp"),
+    } <= environment
 
 
 class Snapshot:
     """All processes at one moment; environments are read when they are asked for, once."""
 
     def __init__(self) -> None:
-        self._own_uid = os.getuid()
-        self._homes: dict[int, str | None] = {}
+        self._environments: dict[int, frozenset[bytes]] = {}
         found = (read_process(int(entry.name)) for entry in PROC.iterdir() if entry.name.isdigit())
         self._processes = tuple(process for process in found if process is not None)
 
@@ -106,11 +110,10 @@ class Snapshot:
     ) -> tuple[Process, ...]:
         """The living processes of a node. ``recorded`` are keys that were found to be its before."""
         known = {identity.key, *recorded}
-        home = str(folder)
         proven = {
             process.key
             for process in self._processes
-            if process.key in known or self._home_of(process) == home
+            if process.key in known or names_node(self._environment(process), folder)
         }
         session_is_ours = any(
             process.session == identity.pid and process.key in proven for process in self._processes
@@ -138,10 +141,12 @@ class Snapshot:
             members.update((process.pid, process) for process in born)
             grown = bool(born)
 
-    def _home_of(self, process: Process) -> str | None:
-        if process.pid not in self._homes:
-            self._homes[process.pid] = None if process.zombie else read_home(process.pid)
-        return self._homes[process.pid]
+    def _environment(self, process: Process) -> frozenset[bytes]:
+        if process.zombie:
+            return frozenset()
+        if process.pid not in self._environments:
+            self._environments[process.pid] = read_environment(process.pid)
+        return self._environments[process.pid]
 
     def _reap(self, identity: Identity, session_is_ours: bool) -> None:
         """Bury the node's dead that became our children: we may be the first process of a container."""

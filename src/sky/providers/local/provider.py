@@ -48,7 +48,7 @@ class LocalProvider:
         base_image=False,
         clustering=True,
         includes=True,
-        settle_seconds=5.0,
+        settle_seconds=0.0,
         can_tell_death=True,
     )
 

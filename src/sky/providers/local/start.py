@@ -18,7 +18,6 @@ from pathlib import Path
 
 IDENTITY = Path("agent.pid")
 OOM_SCORE = "500"
-OPEN_FILES = 65_536
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
 
 
@@ -33,14 +32,11 @@ def write_identity() -> None:
 
 
 def limit() -> None:
-    """No core dumps, enough open files, and first to go when memory runs out.
+    """No core dumps, and first to go when the computer's memory runs out.
 
-    The limit of memory is not set here: the agent sets it for its workers, so that it outlives them.
+    The other limits are not set here: the agent sets them for its workers, so that it outlives them.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    soft = hard if 0 <= hard < OPEN_FILES else OPEN_FILES
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     try:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
     except OSError as error:
