@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, cast, overload
 
 if TYPE_CHECKING:
     from sky.client.handles import Future
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
 
@@ -43,7 +44,7 @@ class Settled(Generic[R]):
         """The value, or raise the exception."""
         if self.error is not None:
             raise self.error
-        return self._value  # pyright: ignore[reportReturnType]
+        return cast("R", self._value)
 
 
 class Target(Protocol):
@@ -66,31 +67,31 @@ class Target(Protocol):
         ...
 
 
-class Pending(Generic[R]):
+class Pending(Generic[R_co]):
     """A call that is described, not sent: ``>>`` one node, ``@`` every node, ``>`` later, ``&`` together."""
 
     __slots__ = ("args", "function", "kwargs")
 
-    def __init__(self, function: Function[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, function: Function[..., R_co], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.function = function
         self.args = args
         self.kwargs = kwargs
 
-    def __rshift__(self, target: Target) -> R:
+    def __rshift__(self, target: Target) -> R_co:
         """Run it on one node, wait, and give back what it returned or raise what it raised."""
         settled = target.call_one(self)
         return settled.unwrap()
 
-    def __matmul__(self, target: Target) -> list[R]:
+    def __matmul__(self, target: Target) -> list[R_co]:
         """Run it on every node, wait, and give back what each returned, by rank."""
         settled = target.call_all(self)
         return settled.unwrap()
 
-    def __gt__(self, target: Target) -> Future[R]:
+    def __gt__(self, target: Target) -> Future[R_co]:
         """Send it and go on: the future is what it will have returned."""
         return target.submit(self)
 
-    def __and__(self, other: Pending[S]) -> Together[R, S]:
+    def __and__(self, other: Pending[S]) -> Together[R_co, S]:
         """This call and another, side by side."""
         return Together(self, other)
 
@@ -115,7 +116,7 @@ class Together(Generic[*Ts]):
     def __rshift__(self, target: Target) -> tuple[*Ts]:
         """Run them all, wait for all, and give back what each returned, in this order."""
         settled = target.collect(self.calls)
-        return settled.unwrap()  # pyright: ignore[reportReturnType]
+        return cast("tuple[*Ts]", settled.unwrap())
 
 
 class Function(Generic[P, R]):
@@ -185,18 +186,8 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     except RuntimeError:
         return asyncio.run(coroutine)
     # A loop runs in this thread already, and a loop cannot wait for itself: the coroutine gets its own.
-    box: list[Settled[Any]] = []
-
-    def work() -> None:
-        try:
-            box.append(Settled(asyncio.run(coroutine), None))
-        except BaseException as raised:
-            box.append(Settled(None, raised))
-
-    thread = threading.Thread(target=work, name="sky-local")
-    thread.start()
-    thread.join()
-    return box[0].unwrap()
+    with ThreadPoolExecutor(1, "sky-local") as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 class _Decorator(Protocol):

@@ -68,6 +68,10 @@ class _Connection:
         self._write(head, call)
         response = http.client.HTTPResponse(self.socket, method=call.method)
         response.begin()
+        framed = response.length is not None or response.chunked
+        if not framed and call.method != "HEAD":
+            # The parser takes headers that were cut off for headers that ended, and no length for no content.
+            raise http.client.IncompleteRead(b"")
         return response
 
     def _write(self, head: bytes, call: Call[Any]) -> None:

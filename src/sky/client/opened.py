@@ -98,7 +98,7 @@ class Opened:
     def leave(self, *, broken: bool) -> None:
         """Cancel what has not ended, and delete the compute or let go of it.
 
-        ``broken``: because of an exception. A KeyboardInterrupt meanwhile leaves at once, saying what is left.
+        ``broken``: after an exception. A KeyboardInterrupt meanwhile leaves at once and says what is left.
         """
         try:
             if self._http is not None:

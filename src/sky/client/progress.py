@@ -7,10 +7,11 @@ Never: writes to standard output, or says the same thing twice in a row.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from rich.status import Status
+FRESH_LINE = "\r\x1b[2K"
+"""Back to the first column, and nothing on the line."""
+CHARS_MAX = 120
 
 
 class Progress:
@@ -18,47 +19,33 @@ class Progress:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._status: Status | None = None
+        self._moving = not quiet and sys.stderr.isatty()
         self._said = ""
 
     def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
-            self._status = _moving_line()
-            self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        if self._moving and self._said:
+            _write(FRESH_LINE)
 
     def say(self, text: str) -> None:
         """This is how it stands now."""
         if self._quiet or text == self._said:
             return
         self._said = text
-        if self._status is not None:
-            self._status.update(text)
-        else:
-            _line(text)
+        _write(f"{FRESH_LINE}{text[:CHARS_MAX]}" if self._moving else f"sky: {text}\n")
 
 
-def note(text: str, *, quiet: bool = False) -> None:
+def note(text: str) -> None:
     """One plain line that stays."""
-    if not quiet:
-        _line(text)
+    _write(f"sky: {text}\n")
 
 
-def _line(text: str) -> None:
+def _write(text: str) -> None:
     try:
-        sys.stderr.write(f"sky: {text}\n")
+        sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError):
         # Nobody reads it any more; it was a courtesy.
         return
-
-
-def _moving_line() -> Status:
-    from rich.console import Console  # slow to import, and only wanted on a terminal
-
-    return Console(stderr=True, highlight=False).status("")

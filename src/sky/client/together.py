@@ -40,7 +40,7 @@ def results(
 ) -> Iterator[tuple[int, R]]:
     """Places and results. ``at_once`` raises the first failure whatever its place; otherwise at its turn."""
     source = enumerate(calls)
-    ended: queue.SimpleQueue[tuple[int, Future[R]]] = queue.SimpleQueue()
+    ended: queue.Queue[tuple[int, Future[R]]] = queue.Queue(maxsize=OPEN_MAX)
     under_way: dict[int, Future[R]] = {}
     waiting: dict[int, Future[R]] = {}
     turn = 0
@@ -72,8 +72,8 @@ def results(
             future.abandon()
 
 
-def _announce(ended: queue.SimpleQueue[tuple[int, Future[R]]], place: int) -> Callable[[Any], None]:
-    return lambda future: ended.put((place, future))
+def _announce(ended: queue.Queue[tuple[int, Future[R]]], place: int) -> Callable[[Any], None]:
+    return lambda future: ended.put_nowait((place, future))
 
 
 def _failed(future: Future[Any]) -> bool:

@@ -1,0 +1,154 @@
+"""Payloads: what goes in comes out, what must not be unpacked is not, and exceptions keep what they were."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+import traceback
+from typing import Any
+
+import cloudpickle
+import lz4.frame
+import pytest
+
+from sky.client import pack
+from sky.client.errors import PackError, TaskFailed
+from sky.kit.context import SOURCE_ATTRIBUTE
+
+
+@pytest.mark.parametrize(
+    "value", [None, 1, "é", b"x" * 100_000, [1, {"a": (2.5, None)}], {1, 2}, lambda: 3], ids=str
+)
+def test_values_come_back(value: Any) -> None:
+    back = pack.unpack(pack.pack(value))
+    assert back() == 3 if callable(value) else back == value
+
+
+def test_a_payload_is_what_the_codec_says() -> None:
+    assert cloudpickle.loads(lz4.frame.decompress(pack.pack_arguments((1,), {"a": 2}, "f"))) == (
+        (1,),
+        {"a": 2},
+    )
+
+
+def test_what_cannot_travel_is_named() -> None:
+    with pytest.raises(PackError, match=r"an argument of train\(\)"):
+        pack.pack_arguments((open,), {"file": sys.stdout.buffer}, "train")
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = lz4.frame.compress(pickle.dumps(b"\0" * 64_000_000))
+    monkeypatch.setattr(pack, "UNPACKED_BYTES_MAX", 1_000_000)
+    with pytest.raises(PackError, match="1000000"):
+        pack.unpack(bomb)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", lz4.frame.compress(b"not a pickle"), pack.pack(1)[:-3]])
+def test_damage_is_said(content: bytes) -> None:
+    with pytest.raises(PackError):
+        pack.unpack(content)
+
+
+def test_a_value_of_a_module_that_is_not_here_names_it() -> None:
+    content = lz4.frame.compress(b"cnowhere_to_be_found\nThing\n.")
+    with pytest.raises(PackError, match="nowhere_to_be_found"):
+        pack.unpack(content)
+
+
+def one_that_says_its_name(number: int, *, twice: bool = False) -> int:
+    """Documented."""
+    return number * (2 if twice else 1)
+
+
+def test_a_function_travels_with_its_source_and_stays_itself() -> None:
+    packed = pack.pack_function(one_that_says_its_name, "one")
+    back = pack.unpack(packed.content)
+    assert back(3, twice=True) == 6
+    assert back.__doc__ == "Documented."
+    (source,) = getattr(back, SOURCE_ATTRIBUTE).values()
+    assert "def one_that_says_its_name" in source
+    assert not hasattr(one_that_says_its_name, SOURCE_ATTRIBUTE)
+
+
+def test_a_script_is_packed_by_value() -> None:
+    script = """
+        import sys
+        from dataclasses import dataclass
+        from sky.client import pack
+
+        @dataclass
+        class Point:
+            x: int
+
+        FACTOR = 10
+
+        def helper(p):
+            return p.x * FACTOR
+
+        def work(p):
+            return Point(helper(p))
+
+        sys.stdout.buffer.write(pack.pack((work, Point(2))))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=30, check=True
+    )
+    work, point = pack.unpack(done.stdout)
+    assert work(point).x == 20
+
+
+class Particular(Exception):
+    """Has more to it than a message."""
+
+    def __init__(self, message: str, extra: int) -> None:
+        super().__init__(message, extra)
+        self.extra = extra
+
+
+TRACE = 'Traceback (most recent call last):\n  File "far.py", line 3, in train\n    boom()\nParticular: no\n'
+
+
+def revived(error: BaseException, trace: str = TRACE) -> BaseException:
+    payload = pack.pack(error)
+    return pack.revive(payload, kind="Particular", message="no", traceback=trace, task="tsk_1")
+
+
+def test_an_exception_comes_back_as_what_it_was_with_its_traceback() -> None:
+    error = revived(Particular("no", 7))
+    assert isinstance(error, Particular)
+    assert error.extra == 7
+    shown = "".join(traceback.format_exception(error))
+    assert 'File "far.py", line 3, in train\n    boom()' in shown
+    assert "direct cause" in shown
+
+
+class Caused(Exception):
+    """Brings its cause along when it is pickled."""
+
+    def __setstate__(self, state: dict[str, Any] | None) -> None:
+        self.__cause__ = KeyError("why")
+
+
+def test_a_cause_of_its_own_is_kept_and_the_traceback_noted() -> None:
+    original = Caused("no")
+    vars(original)["kept"] = True
+    error = revived(original)
+    assert isinstance(error.__cause__, KeyError)
+    assert "far.py" in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("payload", [None, b"garbage", pack.pack("no exception"), pack.pack(SystemExit(3))])
+def test_what_cannot_be_raised_here_has_a_readable_stand_in(payload: bytes | None) -> None:
+    error = pack.revive(payload, kind="far.Odd", message="no", traceback=TRACE, task="tsk_1")
+    assert isinstance(error, TaskFailed)
+    assert str(error) == "far.Odd: no"
+    assert error.task == "tsk_1"
+    assert "far.py" in "".join(traceback.format_exception(error))
+
+
+def test_our_errors_survive_being_raised_in_a_call() -> None:
+    for error in (TaskFailed("m", "tsk_1", {"a": 1}), PackError("m")):
+        back = pickle.loads(pickle.dumps(error))
+        assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))

@@ -1,0 +1,118 @@
+"""What a type checker must know about the SDK. Never run: ``test_typing`` gives it to pyright.
+
+Lines that end in ``# wrong`` must be errors, and no other line may be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import assert_type
+
+import sky
+
+
+@sky.function
+def train(epochs: int, rate: float = 0.1) -> float:
+    return epochs * rate
+
+
+@sky.function(timeout=5, retry=sky.Retry(safe_retries=1))
+def name_of(number: int) -> str:
+    return str(number)
+
+
+@sky.function
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@sky.function
+def count(to: int) -> Iterator[int]:
+    yield from range(to)
+
+
+@sky.function
+def counting(to: int) -> Generator[str, None, None]:
+    yield str(to)
+
+
+@sky.function
+async def ticking(to: int) -> AsyncIterator[float]:
+    yield float(to)
+
+
+@sky.function
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def blocking(compute: sky.Compute) -> None:
+    assert_type(train(10), sky.Pending[float])
+    assert_type(train(10) >> compute, float)
+    assert_type(train(10, rate=0.5) @ compute, list[float])
+    assert_type(fetch("x") >> compute, bytes)
+    assert_type(train.local(10), float)
+    assert_type(name_of.options(timeout=3)(1) >> compute, str)
+    assert_type(train.options(timeout=3), sky.Function[..., float])  # wrong
+
+
+def together(compute: sky.Compute) -> None:
+    assert_type((train(1) & name_of(2)) >> compute, tuple[float, str])
+    assert_type((train(1) & name_of(2) & fetch("x")) >> compute, tuple[float, str, bytes])
+    assert_type(sky.gather(train(1), train(2)) >> compute, list[float])
+    assert_type(sky.gather(train(1), name_of(2)) >> compute, list[float | str])
+    assert_type(sky.gather(train(1), stream=True, ordered=False) >> compute, Iterator[float])
+    assert_type(sky.map(train, range(3)) >> compute, list[float])
+    assert_type(sky.map(name_of, [1]) >> compute, list[str])
+    assert_type(sky.map(add, [1], (2,)) >> compute, list[int])
+    assert_type(sky.map(train, range(3), stream=True) >> compute, Iterator[float])
+    assert_type(sky.map(train, range(3)).stream(ordered=False) >> compute, Iterator[float])
+
+
+def streams(compute: sky.Compute) -> None:
+    assert_type(count(3) >> compute, Iterator[int])
+    assert_type(counting(3) >> compute, Iterator[str])
+    assert_type(ticking(3) >> compute, Iterator[float])
+
+
+async def futures(compute: sky.Compute) -> None:
+    future = train(10) > compute
+    assert_type(future, sky.Future[float])
+    assert_type(future.result(timeout=3), float)
+    assert_type(await future, float)
+    async with sky.Compute(provider=sky.Local(), nodes=(1, 4)) as other:
+        assert_type(await (name_of(1) > other), str)
+
+
+def inside() -> None:
+    assert_type(sky.instance_info().rank, int)
+    assert_type(sky.is_head(), bool)
+    assert_type(sky.shard([1, 2, 3]), list[int])
+    assert_type(sky.shard([1], "ab"), tuple[list[int], str])
+
+
+@sky.app(provider=sky.Local(), nodes=2)
+def main(epochs: int) -> float:
+    return train.local(epochs)
+
+
+def declared() -> None:
+    assert_type(main.run(3), float)
+    assert_type(main.compute(), sky.Compute)
+    main.run("three")  # wrong
+
+
+def mistakes(compute: sky.Compute) -> None:
+    train("ten")  # wrong
+    train(epochs=1, speed=2)  # wrong
+    train()  # wrong
+    train.local(None)  # wrong
+    train(1) >> 5  # wrong
+    sky.map(train, ["a"])  # wrong
+    sky.map(add, [1])  # wrong
+    sky.map(len, ["a"])  # wrong
+    (train(1) >> compute).upper()  # wrong
+    sky.Compute(nodes="two")  # wrong
+    sky.Compute(executor="fibre")  # wrong
+    sky.Image(pip=3)  # wrong
+    sky.nothing()  # wrong
