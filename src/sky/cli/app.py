@@ -7,6 +7,7 @@ Follows: help pages look alike, fit 80 columns and end with examples, and a usag
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -38,9 +39,14 @@ Many = Parameter(negative_iterable=(), show_default=False)
 PROMPT = "  $ "
 
 
+_apps: dict[str, App] = {}
+
+
 def noun(name: str) -> App:
-    """The application of one noun, for its commands to be added to."""
-    return App(name=name, help=NOUNS[name].summary, help_format="plaintext", version_flags=[])
+    """The application of one noun, for its commands to be added to: one, however many modules add to it."""
+    if name not in _apps:
+        _apps[name] = App(name=name, help=NOUNS[name].summary, help_format="plaintext", version_flags=[])
+    return _apps[name]
 
 
 def command(
@@ -56,19 +62,16 @@ def command(
 
 
 def only(name: str, *examples: str) -> Callable[[Command], Command]:
-    """Makes a function the whole of a noun; its module's ``app`` is then ``apps[name]``."""
+    """Makes a function the whole of a noun; the module's ``app`` is then ``noun(name)``."""
 
     def add(function: Command) -> Command:
         app = noun(name)
+        app.help = inspect.getdoc(function)
         app.help_epilogue = _examples(examples)
         app.default(function)
-        apps[name] = app
         return function
 
     return add
-
-
-apps: dict[str, App] = {}
 
 
 def _examples(lines: Sequence[str]) -> str:
@@ -77,8 +80,11 @@ def _examples(lines: Sequence[str]) -> str:
 
 def run(words: list[str]) -> int:
     """Carry out a command line that begins with a noun; returns the exit code."""
-    root = tree(words[0])
-    return call(root, words)
+    if words[0] == "run":
+        from sky.cli.run import arranged
+
+        words = ["run", *arranged(words[1:])]
+    return call(tree(words[0]), words)
 
 
 def tree(*names: str) -> App:
@@ -95,7 +101,7 @@ def tree(*names: str) -> App:
     )
     for name in names:
         module = f"sky.cli.{NOUNS[name].module}"
-        root.command(f"{module}:app", name=name, help=NOUNS[name].summary)
+        root.command(f"{module}:app", name=name)
     return root
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sky.cli import output
-from sky.cli.app import apps, only
+from sky.cli.app import noun, only
 from sky.cli.errors import FAILED, CliError
 from sky.client import calls, daemon
 from sky.client.errors import DaemonUnreachable
@@ -66,4 +66,4 @@ def _generated(face: str) -> bytes:
     return done.stdout
 
 
-app = apps["openapi"]
+app = noun("openapi")

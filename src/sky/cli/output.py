@@ -113,6 +113,16 @@ def json(value: Any) -> None:
     say(encoded.decode())
 
 
+def plain(value: Any) -> dict[str, Any]:
+    """A shape of the interface as the dictionary that its JSON is."""
+    return msgspec.to_builtins(value)
+
+
+def dumps(value: Any) -> str:
+    """A value as JSON on one line."""
+    return msgspec.json.encode(value).decode()
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, flexible: Sequence[str] = ()) -> None:
     """Rows under headings. On a terminal, the columns named ``flexible`` are cut until a line fits."""
     laid_out = [[_cell(value) for value in row] for row in rows]

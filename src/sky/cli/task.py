@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from sky.cli import output, render
 from sky.cli.app import Output, command, noun
-from sky.cli.compute import LIST_ITEMS, check_limit, tell_more
+from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.connection import Api, reading
 from sky.cli.errors import FAILED, CliError, usage
 from sky.cli.values import as_json

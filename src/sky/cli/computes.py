@@ -1,0 +1,362 @@
+"""``sky compute``: create, list, show, resize and delete computes. Their nodes are reached by ``machines``.
+
+Decides: what is said before something is bought and after it is there, when a person is asked, and what a
+wait ends with. Never: computes a price or a state; both come from the daemon.
+Follows: the id stands alone on standard output, so a script can keep it; all else is on standard error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from cyclopts import Parameter
+
+from sky.cli import definition, output, render, toml
+from sky.cli.app import Output, Wait, command, noun
+from sky.cli.connection import Api, creating, reading
+from sky.cli.errors import FAILED, REFUSED, CliError, usage
+from sky.cli.watch import compute_until
+from sky.client import calls, calls_machines
+from sky.client.events import Seen
+from sky.wire import v1
+
+app = noun("compute")
+
+Name = Annotated[str, Parameter(help="Name or id of the compute.")]
+LIST_ITEMS = 50
+LIST_ITEMS_MAX = 100_000
+READY_S = 900.0
+GONE_S = 300.0
+
+
+# ── create ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@command(
+    app,
+    "sky compute create dev --nodes 2 --cpus 1 --pip numpy",
+    "sky compute create --provider local --nodes 1:4 --ttl 10m",
+    "sky compute create --spec compute.json --no-wait -o json",
+    "sky compute create dev          # as [compute.dev] of sky.toml says",
+    instead=("new", "launch", "up", "add"),
+)
+def create(
+    name: Annotated[str | None, Parameter(help="Its name; also looked up in sky.toml.")] = None,
+    /,
+    *,
+    options: Annotated[definition.Options, Parameter(name="*")] = definition.NOTHING_SAID,
+    name_: Annotated[str | None, Parameter(name="--name", help="The same as NAME.")] = None,
+    spec: Annotated[Path | None, Parameter(metavar="FILE", help="Definition as JSON.")] = None,
+    wait: Wait = True,
+    timeout: Annotated[float, Parameter(help="Seconds to wait until it is ready.")] = READY_S,
+    output_: Output = "table",
+) -> int:
+    """Create a compute, print its id, and wait until it is ready.
+
+    The price per hour is told before anything is bought. Options go over what a file says.
+    """
+    if name and name_ and name != name_:
+        raise usage(f"two names were given, {name!r} and {name_!r}", "give one")
+    said = definition.from_options(options)
+    wanted, full = _definition(name or name_, said, spec)
+    checked = definition.checked(full, said)
+    with creating() as api:
+        _tell_price(api, checked)
+        compute = api.send(calls.create_compute(v1.ComputeCreate(spec=checked, name=wanted)))
+        if output_ == "table":
+            output.say(compute.id)
+            sys.stdout.flush()
+        failed = None
+        if wait:
+            compute, failed = _until_ready(api, compute, timeout)
+        if output_ == "json":
+            output.json(compute)
+        if failed:
+            raise failed
+    return 0
+
+
+def _definition(
+    name: str | None, said: dict[str, Any], file: Path | None
+) -> tuple[str | None, dict[str, Any]]:
+    """The name and the full definition that the command line, a file or ``sky.toml`` gives."""
+    if file is not None:
+        base, named = definition.read_spec(file)
+        if name is None and named is not None:
+            name = str(named)
+        if not said:
+            return name, base
+        return name, definition.expand(definition.merged(base, said))
+    base = (toml.compute(name) or {}) if name else {}
+    return name, definition.expand(definition.merged(base, said))
+
+
+def _tell_price(api: Api, spec: v1.ComputeSpec) -> None:
+    """Say what the nodes will cost per hour, from the offers as they are now."""
+    prices: list[tuple[float, v1.Offer]] = []
+    for wanted in spec.specs:
+        page = api.send(
+            calls_machines.list_offers(
+                kind=None, accelerator=wanted.accelerator, max_price=wanted.max_hourly_cost
+            )
+        )
+        prices += [
+            (price, offer)
+            for offer in page.items
+            if _fits(offer, wanted) and (price := _price(offer, spec.allocation)) is not None
+        ]
+    nodes = spec.nodes
+    if not prices:
+        output.note("price: no offer is known that fits; the daemon goes on looking")
+        return
+    price, offer = min(prices, key=lambda found: found[0])
+    most = nodes.max if nodes.max is not None else nodes.desired
+    total = render.money(price * nodes.desired)
+    upto = f", up to {render.money(price * most)} with {most}" if most != nodes.desired else ""
+    each = f"{nodes.desired} × {render.money(price)} ({offer.provider_name} {offer.instance_type})"
+    output.note(f"price: {total} per hour{upto}: {each}")
+
+
+def _fits(offer: v1.Offer, wanted: v1.Spec) -> bool:
+    return (
+        wanted.provider.kind in (offer.kind, offer.provider_name, offer.provider_id)
+        and offer.cpus >= (wanted.cpus or 0)
+        and offer.memory_gb >= (wanted.memory_gb or 0)
+        and (wanted.accelerator is None or offer.accelerator_count >= wanted.accelerator_count)
+        and (wanted.region is None or offer.region == wanted.region)
+        and (wanted.architecture is None or offer.architecture in (None, wanted.architecture))
+    )
+
+
+def _price(offer: v1.Offer, allocation: v1.Allocation) -> float | None:
+    spot = offer.spot_price
+    demand = offer.on_demand_price if offer.on_demand_price is not None else offer.price
+    match allocation:
+        case "on_demand":
+            return demand
+        case "spot":
+            return spot
+        case "spot_if_available":
+            return spot if spot is not None else demand
+        case "cheapest":
+            return min((p for p in (spot, demand) if p is not None), default=None)
+
+
+def _until_ready(api: Api, compute: v1.Compute, timeout_s: float) -> tuple[v1.Compute, CliError | None]:
+    """Wait until it is ready; the last look at it, and why it did not come to that."""
+    ended = ("ready", "failed", "deleting", "deleted")
+    what = render.title(compute)
+    try:
+        last, done = compute_until(
+            api, compute.id, lambda c: c.status.state in ended, timeout_s=timeout_s, shown=_show_look
+        )
+    except KeyboardInterrupt:
+        output.note(f"{what} goes on being created; `sky compute delete {what} --yes` ends that")
+        raise
+    output.clear_progress()
+    if last.status.state == "ready":
+        output.note(f"{what} is ready: {last.status.nodes_ready} of {last.spec.nodes.desired} nodes")
+        return last, None
+    why = last.status.last_error
+    reason = f": {why.code}: {why.message}" if why else ""
+    if done:
+        message = f"{what} is {last.status.state}{reason}"
+        return last, CliError("compute_failed", message, f"`sky why {what}` tells what was tried", FAILED)
+    message = f"{what} is still {last.status.state} after {timeout_s:g} s{reason}"
+    hint = f"it goes on: `sky why {what}` tells what it waits for"
+    return last, CliError("timed_out", message, hint, FAILED)
+
+
+def _show_look(compute: v1.Compute, seen: Seen | None) -> None:
+    status = compute.status
+    text = f"{render.title(compute)}: {status.state}, {render.nodes_text(compute)} nodes ready"
+    if seen is not None and not isinstance(seen.event, v1.ComputeEvent):
+        text += f"; {render.event_text(seen.event)}"
+    elif status.last_error is not None:
+        text += f"; {status.last_error.message}"
+    output.progress(text)
+
+
+# ── list, get ───────────────────────────────────────────────────────────────────────────────────
+
+
+@command(
+    app,
+    "sky compute list",
+    "sky compute list --all",
+    "sky compute list --state ready -o json",
+    name="list",
+    instead=("ps", "status"),
+)
+def list_(
+    *,
+    state: Annotated[v1.ComputeState | None, Parameter(help="Only those in this state.")] = None,
+    all_: Annotated[
+        bool, Parameter(name=["--all", "-a"], negative=(), help="Those that are deleted, too.")
+    ] = False,
+    limit: Annotated[int, Parameter(help="How many at most.")] = LIST_ITEMS,
+    output_: Output = "table",
+) -> int:
+    """List computes, newest first."""
+    check_limit(limit)
+    with reading() as api:
+        found = (c for c in api.computes(state) if all_ or state or c.status.state != "deleted")
+        computes = list(itertools.islice(found, limit + 1))
+    shown = tuple(computes[:limit])
+    if output_ == "json":
+        output.json(v1.ComputePage(items=shown))
+    elif not shown:
+        output.note("no computes; `sky compute create` makes one")
+    else:
+        output.table(render.COMPUTE_HEADINGS, map(render.compute_row, shown), flexible=("NAME", "ID"))
+    tell_more(len(computes) > limit, limit)
+    return 0
+
+
+def check_limit(limit: int) -> None:
+    """Refuse a limit nobody can mean."""
+    if not 1 <= limit <= LIST_ITEMS_MAX:
+        raise usage(f"--limit {limit} is out of range", f"give a number from 1 to {LIST_ITEMS_MAX}")
+
+
+def tell_more(more: bool, limit: int) -> None:
+    """Say that a list was cut."""
+    if more:
+        output.note(f"there are more than {limit}; --limit shows more")
+
+
+@command(
+    app, "sky compute get dev", "sky compute get dev -o json", instead=("show", "describe", "info", "inspect")
+)
+def get(compute: Name, /, *, output_: Output = "table") -> int:
+    """Show one compute and its nodes."""
+    with reading() as api:
+        found = api.send(calls.get_compute(compute))
+        if output_ == "json":
+            output.json(found)
+            return 0
+        nodes = api.send(calls.list_nodes(found.id)).items
+    output.pairs(render.compute_pairs(found))
+    if nodes:
+        output.say()
+        flexible = ("MACHINE", "NODE")
+        output.table(render.NODE_HEADINGS, map(render.node_row, nodes), flexible=flexible)
+        for node in nodes:
+            if node.last_error:
+                output.say(f"rank {node.rank}: {render.error(node.last_error)}")
+    return 0
+
+
+# ── resize, delete ──────────────────────────────────────────────────────────────────────────────
+
+
+@command(
+    app,
+    "sky compute resize dev 4",
+    "sky compute resize dev 1:8",
+    "sky compute resize dev 0 --wait",
+    instead=("scale", "update"),
+)
+def resize(
+    compute: Name,
+    nodes: Annotated[str, Parameter(help="How many: N, or MIN:MAX to let it scale itself.")],
+    /,
+    *,
+    wait: Annotated[bool, Parameter(help="Wait until as many are ready.")] = False,
+    timeout: Annotated[float, Parameter(help="Seconds to wait.")] = READY_S,
+    output_: Output = "table",
+) -> int:
+    """Change how many nodes a compute should have."""
+    try:
+        bounds = definition.msgspec.convert(definition.bounds(nodes, "NODES"), v1.NodeBounds)
+    except definition.msgspec.ValidationError as error:
+        raise usage(f"NODES {nodes}: {error}", f"give 0 to {v1.NODES_MAX}") from error
+    with reading() as api:
+        changed = api.send(calls.resize_compute(compute, bounds, None))
+        if wait:
+            changed, done = compute_until(
+                api,
+                changed.id,
+                lambda c: c.status.nodes_ready == c.status.nodes_total == c.spec.nodes.desired,
+                timeout_s=timeout,
+                shown=_show_look,
+            )
+            output.clear_progress()
+            if not done:
+                hint = f"it goes on: `sky why {compute}` tells what it waits for"
+                message = f"{compute} has {render.nodes_text(changed)} nodes after {timeout:g} s"
+                raise CliError("timed_out", message, hint, FAILED)
+    if output_ == "json":
+        output.json(changed)
+    else:
+        output.table(render.COMPUTE_HEADINGS, [render.compute_row(changed)], flexible=("NAME", "ID"))
+    return 0
+
+
+@command(
+    app,
+    "sky compute delete dev",
+    "sky compute delete dev --yes --no-wait",
+    instead=("destroy", "down", "terminate", "stop", "kill"),
+)
+def delete(
+    compute: Name,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do not ask.")] = False,
+    wait: Wait = True,
+    timeout: Annotated[float, Parameter(help="Seconds to wait until it is gone.")] = GONE_S,
+    output_: Output = "table",
+) -> int:
+    """Delete a compute: its calls are cancelled, its machines given back."""
+    with reading() as api:
+        found = api.send(calls.get_compute(compute))
+        what = render.title(found)
+        if found.status.state != "deleted":
+            if not yes:
+                _ask(f"Delete {what} ({found.status.nodes_total} nodes, {found.status.state})?")
+            found = api.send(calls.delete_compute(found.id, None))
+        if wait:
+            found = _until_gone(api, found, timeout)
+    if output_ == "json":
+        output.json(found)
+    else:
+        output.note(f"{what} is {found.status.state}")
+    return 0
+
+
+def _ask(question: str) -> None:
+    """Go on only when a person says yes."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CliError("not_confirmed", f"{question} nobody can be asked here", "add --yes", REFUSED)
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip().lower()
+    if answer not in ("y", "yes"):
+        raise CliError("not_confirmed", "nothing was deleted", None, REFUSED)
+
+
+def _until_gone(api: Api, compute: v1.Compute, timeout_s: float) -> v1.Compute:
+    what = render.title(compute)
+    try:
+        last, done = compute_until(
+            api, compute.id, lambda c: c.status.state == "deleted", timeout_s=timeout_s, shown=_show_look
+        )
+    except KeyboardInterrupt:
+        output.note(f"{what} goes on being deleted")
+        raise
+    output.clear_progress()
+    if not done:
+        why = last.status.last_error
+        message = (
+            f"{what} is still {last.status.state} after {timeout_s:g} s{': ' + why.message if why else ''}"
+        )
+        hint = f"it goes on trying, and costs until it succeeds: `sky why {what}`"
+        raise CliError("timed_out", message, hint, FAILED)
+    return last
+
+
+STATES: tuple[str, ...] = get_args(v1.ComputeState)

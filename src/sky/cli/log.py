@@ -1,0 +1,110 @@
+"""``sky log``: what nodes wrote, from the beginning, also when nobody watched.
+
+Decides: which events are lines of the log, how ranks are told apart, and when a log that is not followed is
+at its end. Never: loses or repeats a line. Follows: the log of a compute tells how its nodes were made ready
+as well; the log of a task is only what that call wrote.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NamedTuple
+
+from cyclopts import Parameter
+
+from sky.cli import output, render
+from sky.cli.app import Output, noun, only
+from sky.cli.connection import Api, reading
+from sky.cli.watch import LOOK_S, Feed
+from sky.client import calls
+from sky.client.errors import ApiError, NotFound
+from sky.client.events import Seen
+from sky.wire import v1
+
+QUIET_S = 0.5
+"""A history that says nothing for so long has been read to its end."""
+FIRST_S = 3.0
+"""How long the first line may take."""
+TASK_ENDED = frozenset({"succeeded", "failed", "cancelled", "timed_out", "indeterminate"})
+
+
+class _Subject(NamedTuple):
+    """Whose log it is: ``ended`` says that nothing more will be written."""
+
+    compute: str | None
+    task: str | None
+    ranks: bool
+    ended: bool
+
+
+@only("log", "sky log dev", "sky log tsk_01… -f", "sky log dev --events", "sky log dev -o json | jq .content")
+def log(
+    of: Annotated[str | None, Parameter(help="A compute (name or id) or a task; else all.")] = None,
+    /,
+    *,
+    follow: Annotated[
+        bool, Parameter(name=["--follow", "-f"], negative=(), help="Go on until it ends, or Ctrl-C.")
+    ] = False,
+    events: Annotated[bool, Parameter(negative=(), help="Every event, not only what was written.")] = False,
+    output_: Output = "table",
+) -> int:
+    """Print what the nodes of a compute, or a task, wrote, from the beginning.
+
+    With --output json, each line is one event.
+    """
+    with reading() as api:
+        subject = _subject(api, of)
+        with Feed(api, compute=subject.compute, task=subject.task, after=0) as feed:
+            wait_s = FIRST_S
+            while True:
+                seen = feed.next(LOOK_S if follow and not subject.ended else wait_s)
+                if seen is None:
+                    if not follow or subject.ended:
+                        return 0
+                    subject = _subject(api, of)
+                    continue
+                wait_s = QUIET_S
+                if events or _is_line(seen, subject):
+                    _print(seen, subject, output_)
+
+
+def _subject(api: Api, of: str | None) -> _Subject:
+    if of is None:
+        return _Subject(None, None, True, False)
+    if render.looks_like_id(of) == "tsk":
+        task = api.send(calls.get_task(of))
+        return _Subject(None, task.id, len(task.executions) > 1, task.state in TASK_ENDED)
+    try:
+        compute = api.send(calls.get_compute(of))
+    except NotFound as missing:
+        raise _neither(of, missing) from missing
+    many = (compute.spec.nodes.max or compute.spec.nodes.desired) > 1
+    return _Subject(compute.id, None, many, compute.status.state == "deleted")
+
+
+def _neither(of: str, missing: NotFound) -> ApiError:
+    message = f"there is no compute or task {of!r}"
+    return NotFound(message, missing.code, missing.status, False, missing.details, missing.request_id)
+
+
+def _is_line(seen: Seen, subject: _Subject) -> bool:
+    if isinstance(seen.event, v1.PhaseEvent):
+        return subject.task is None
+    return isinstance(seen.event, v1.ConsoleEvent)
+
+
+def _print(seen: Seen, subject: _Subject, output_: str) -> None:
+    event = seen.event
+    if output_ == "json":
+        output.say(output.dumps({"seq": seen.seq, "name": seen.name, **output.plain(event)}))
+    elif isinstance(event, v1.ConsoleEvent):
+        where = f"rank {event.rank}" if event.rank is not None else event.node
+        prefix = output.styled(f"[{where}] ", "dim") if subject.ranks else ""
+        for line in event.content.removesuffix("\n").split("\n"):
+            output.say(prefix + line)
+    else:
+        output.say(output.styled(output.clean(render.event_text(event)), "dim"))
+    sys.stdout.flush()
+
+
+app = noun("log")

@@ -1,0 +1,134 @@
+"""``sky provider``: the places machines come from.
+
+Decides: how a configuration and credentials are written on a command line. Never: prints a credential, or
+keeps one; it goes to the daemon, which serves none back.
+Follows: a secret need not stand in the shell's history: ``--credential NAME=-`` asks for it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from sky.cli import output, render
+from sky.cli.app import Many, Output, command, noun
+from sky.cli.connection import creating, reading
+from sky.cli.errors import usage
+from sky.client import calls_machines
+from sky.wire import v1
+
+app = noun("provider")
+
+SECRET_BYTES_MAX = 64 * 1024
+
+
+@command(app, "sky provider list", "sky provider list -o json", name="list", instead=("ls", "ps", "get"))
+def list_(*, output_: Output = "table") -> int:
+    """List the providers that were added."""
+    with reading() as api:
+        page = api.send(calls_machines.list_providers())
+    if output_ == "json":
+        output.json(page)
+    elif not page.items:
+        output.note("no providers were added; `sky provider kinds` shows what needs none")
+    else:
+        output.table(render.PROVIDER_HEADINGS, map(render.provider_row, page.items), flexible=("ERROR",))
+    return 0
+
+
+@command(app, "sky provider kinds", "sky provider kinds -o json", instead=("types",))
+def kinds(*, output_: Output = "table") -> int:
+    """List the kinds of provider this daemon knows, and the credentials each takes."""
+    with reading() as api:
+        found = api.send(calls_machines.list_provider_kinds())
+    if output_ == "json":
+        output.json(found)
+        return 0
+    rows = [(k.kind, ", ".join(k.credential_fields), f"{k.offers_ttl_seconds}s") for k in found]
+    output.table(("KIND", "CREDENTIALS", "OFFERS KEPT"), rows, flexible=("CREDENTIALS",))
+    return 0
+
+
+@command(
+    app,
+    "sky provider add mine --kind local --config price_per_hour=0.5",
+    "sky provider add cloud --kind aws --credential access_key_id=@key.txt --credential secret=-",
+    instead=("create", "new"),
+)
+def add(
+    name: Annotated[str, Parameter(help="Its name.")],
+    /,
+    *,
+    kind: Annotated[str, Parameter(help="Its kind: `sky provider kinds` lists them.")],
+    config: Annotated[tuple[str, ...], Many, Parameter(metavar="NAME=VALUE", help="A setting of it.")] = (),
+    credential: Annotated[
+        tuple[str, ...],
+        Many,
+        Parameter(metavar="NAME=VALUE", help="A secret of it; VALUE - asks for it, @FILE reads it."),
+    ] = (),
+    output_: Output = "table",
+) -> int:
+    """Add a provider. Credentials are kept encrypted and are never shown again."""
+    create = v1.ProviderCreate(
+        kind=kind,
+        name=name,
+        config={key: _value(text) for key, text in _assignments(config, "--config")},
+        credentials={key: _secret(key, text) for key, text in _assignments(credential, "--credential")},
+    )
+    with creating() as api:
+        provider = api.send(calls_machines.add_provider(create))
+    if output_ == "json":
+        output.json(provider)
+    else:
+        output.say(provider.id)
+    return 0
+
+
+@command(app, "sky provider remove mine", instead=("delete", "rm"))
+def remove(name: Annotated[str, Parameter(help="Name or id of the provider.")], /) -> int:
+    """Forget a provider. Refused while a compute uses it."""
+    with reading() as api:
+        api.send(calls_machines.remove_provider(name))
+    output.note(f"{name} is removed")
+    return 0
+
+
+def _assignments(texts: Iterable[str], option: str) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            # The text may be the secret itself: it is not repeated.
+            raise usage(f"{option} needs NAME=VALUE", None)
+        pairs.append((name, value))
+    return pairs
+
+
+def _value(text: str) -> Any:
+    """A number, a truth value or a list as JSON writes it; anything else is text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _secret(name: str, text: str) -> str:
+    if text == "-":
+        if sys.stdin.isatty():
+            return getpass.getpass(f"{name}: ", sys.stderr)
+        return sys.stdin.readline().rstrip("\n")
+    if text.startswith("@"):
+        path = Path(text[1:]).expanduser()
+        try:
+            if path.stat().st_size > SECRET_BYTES_MAX:
+                raise usage(f"{path} is too large for a credential", None)
+            return path.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise usage(f"{path} cannot be read: {error.strerror}", None) from error
+    return text

@@ -1,0 +1,290 @@
+"""``sky run``: one function of a file, called on a compute with arguments from the command line.
+
+Decides: which words of the line are ours and which are the function's, where it runs, and that the result is
+JSON on standard output while everything printed meanwhile is on standard error.
+Never: leaves a temporary compute behind, or a call running that Ctrl-C was meant to end.
+Follows: what the function raised is shown with the node's own traceback, and ends the command with 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+from collections.abc import Generator
+from types import TracebackType
+from typing import Annotated, Any, NamedTuple
+
+from cyclopts import CycloptsError, Parameter
+
+from sky.cli import output, values
+from sky.cli.app import Output, call, command, noun, only, refusal
+from sky.cli.computes import Name
+from sky.cli.connection import PATIENCE_S, creating
+from sky.cli.errors import FAILED, CliError, usage
+from sky.cli.loading import Target, find, is_target, own_options, parser
+from sky.client import calls, flows, outgoing, streaming
+from sky.client.console import Console
+from sky.client.errors import ApiError, RemoteTraceback, SkyError
+from sky.client.events import Follower, Reader, Seen
+from sky.client.function import Pending, Settled
+from sky.client.http import Http
+from sky.client.resources import Image
+from sky.client.settling import ENDED_CODES, Settler
+from sky.wire import v1
+
+RESULT_WAIT_S = 20
+OURS = frozenset(
+    {"--compute", "--nodes", "--provider", "--cpus", "--pip", "--all", "--timeout", "--output", "-o"}
+)
+FLAGS = frozenset({"--all"})
+Line = Annotated[
+    str,
+    Parameter(name="FILE.py[:FUNCTION]", allow_leading_hyphen=True, help="The function, then its arguments."),
+]
+
+
+class Where(NamedTuple):
+    """A compute to call on: by name, or a temporary one of this kind."""
+
+    compute: str | None = None
+    nodes: int | None = None
+    provider: str | None = None
+    cpus: int | None = None
+    pip: tuple[str, ...] = ()
+
+
+@only(
+    "run",
+    "sky run train.py --epochs 10",
+    "sky run --compute dev train.py:train --epochs 10",
+    "sky run --nodes 2 --pip numpy train.py:train --all",
+    "sky run train.py:train --help",
+)
+def run(
+    *line: Line,
+    compute: Annotated[str | None, Parameter(help="Run it there; else on a temporary compute.")] = None,
+    nodes: Annotated[int | None, Parameter(help="Nodes of the temporary compute [1].")] = None,
+    provider: Annotated[str | None, Parameter(help="Where its machines come from [local].")] = None,
+    cpus: Annotated[int | None, Parameter(help="CPUs of each of its nodes.")] = None,
+    pip: Annotated[
+        tuple[str, ...], Parameter(negative_iterable=(), metavar="PACKAGE", help="Package to install there.")
+    ] = (),
+    all_: Annotated[
+        bool, Parameter(name="--all", negative=(), help="On every node; prints a list by rank.")
+    ] = False,
+    timeout: Annotated[float | None, Parameter(help="Seconds it may run.")] = None,
+    output_: Output = "table",
+) -> int:
+    """Run a function of a Python file on a compute and print what it returned, as JSON.
+
+    The file's only @sky.function (or @sky.app) is meant unless one is named. What follows the file belongs to
+    the function: its parameters are the options, and --help shows them.
+    """
+    if not line:
+        raise usage("no file was given", "write `sky run FILE.py[:FUNCTION] --argument value`")
+    if not is_target(line[0]):
+        raise usage(f"{line[0]!r} is no Python file", "options of `sky run` come first, then FILE.py")
+    target = find(line[0])
+    bound = _bind(target, line[0], list(line[1:]))
+    if bound is None:
+        return 0
+    pending = target.function.options(timeout=timeout)(*bound[0], **bound[1])
+    if compute and (nodes or provider or cpus or pip):
+        raise usage(
+            "--compute names one that is there; the other options would make a new one", "use one way"
+        )
+    where = Where(compute, nodes, provider, cpus, pip)
+    dispatch: v1.Dispatch = "all" if all_ else "stream" if target.function.streams else "one"
+    with contextlib.redirect_stdout(sys.stderr), _compute(target, where) as (http, name, many):
+        settled = _carry_out(http, name, pending, dispatch, many)
+        if settled.error is None and dispatch == "stream":
+            with _Items(settled.task):
+                for item in settled.unwrap():
+                    _result(item)
+            return 0
+    if settled.error is not None:
+        raise _told(settled.error, settled.task)
+    _result(settled.unwrap())
+    return 0
+
+
+def arranged(arguments: list[str]) -> list[str]:
+    """The line with our options before the file, wherever they were typed.
+
+    An option behind the file that the function does not have and we do is ours.
+    """
+    at = next((i for i, word in enumerate(arguments) if is_target(word)), None)
+    if at is None:
+        return arguments
+    theirs = OURS
+    if OURS.intersection(word.partition("=")[0] for word in arguments[at:]):
+        theirs = own_options(find(arguments[at]))
+    ours: list[str] = []
+    rest: list[str] = []
+    behind = iter(arguments[at + 1 :])
+    for word in behind:
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            rest += [word, *behind]
+        elif name in OURS and name not in theirs:
+            ours.append(word)
+            if not equals and name not in FLAGS:
+                ours += [value for value in (next(behind, None),) if value is not None]
+        else:
+            rest.append(word)
+    return [*arguments[:at], *ours, "--", arguments[at], *rest]
+
+
+def _bind(target: Target, shown: str, arguments: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Arguments for the function; None when its help was asked for and printed."""
+    app = parser(target, shown)
+    if {"--help", "-h"}.intersection(arguments):
+        call(app, ["--help"])
+        return None
+    try:
+        _, bound, _ = app.parse_args(arguments)
+    except CycloptsError as error:
+        wrong = refusal(error)
+        raise usage(f"{target.name}: {wrong}", wrong.hint) from error
+    return bound.args, bound.kwargs
+
+
+# ── where ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def _compute(target: Target, where: Where) -> Generator[tuple[Http, str, bool]]:
+    """A compute to call on: its daemon, its id, and whether it has several nodes."""
+    if where.compute is not None:
+        with creating() as api:
+            found = api.send(calls.get_compute(where.compute))
+            yield api.http, found.id, found.spec.nodes.desired > 1
+        return
+    from sky.client.compute import Compute
+
+    given: dict[str, Any] = dict(target.declared.parameters) if target.declared else {}
+    given |= {
+        k: v for k, v in (("nodes", where.nodes), ("provider", where.provider), ("cpus", where.cpus)) if v
+    }
+    if where.pip:
+        given["image"] = Image(pip=where.pip)
+    given.setdefault("quiet", not sys.stderr.isatty())
+    with Compute(**given) as compute:
+        yield compute.http, compute.id, compute.status().spec.nodes.desired > 1
+
+
+# ── one call ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _carry_out(
+    http: Http, compute: str, pending: Pending[Any], dispatch: v1.Dispatch, many: bool
+) -> Settled[Any]:
+    """Send it, print what it prints, wait for its end."""
+    ready = outgoing.prepare(pending)
+    create = ready.task(compute, dispatch, f"cli-{secrets.token_hex(8)}")
+    task = flows.run(http, flows.submit(calls.create_task(create), (ready.function,), ready.blobs))
+    console = Console(ranks=many)
+    console.expect(task.id)
+    reader = Reader(Follower(http, task=task.id, after=0), lambda seen: _heard(console, seen))
+    reader.start()
+    settler = Settler(http)
+    try:
+        if dispatch == "stream":
+            items = streaming.items_of(
+                http, task.id, settler, printed=console.settle, abandon=lambda name: _cancel(http, name)
+            )
+            return Settled(items, None, task.id)
+        settled = _wait(http, task.id, settler)
+        if dispatch == "all" and settled.error is None:
+            payloads = flows.run(http, flows.results_by_rank(task.id))
+            settled = settler.of_payloads(payloads, task.id, settled.console_lines)
+        console.settle(task.id, settled.console_lines)
+        return settled
+    finally:
+        if dispatch != "stream":
+            reader.close()
+            console.close()
+
+
+def _heard(console: Console, seen: Seen) -> None:
+    if isinstance(seen.event, v1.ConsoleEvent):
+        console.heard(seen.event)
+
+
+def _wait(http: Http, task: str, settler: Settler) -> Settled[Any]:
+    try:
+        while True:
+            try:
+                payload = http.send(calls.get_result(task, wait=RESULT_WAIT_S))
+            except ApiError as refused:
+                if refused.code in ENDED_CODES:
+                    return settler.of_refusal(refused, task)
+                raise
+            if payload is not None:
+                return settler.of_payload(payload, task)
+    except KeyboardInterrupt:
+        _cancel(http, task)
+        output.note(f"{task} was asked to end")
+        raise
+
+
+def _cancel(http: Http, task: str) -> None:
+    # It may have ended meanwhile, and what is to be said about the daemon is said elsewhere.
+    with contextlib.suppress(SkyError):
+        http.send(calls.cancel_task(task), patience_s=PATIENCE_S)
+
+
+# ── what is printed ─────────────────────────────────────────────────────────────────────────────
+
+
+def _result(value: Any) -> None:
+    out = sys.__stdout__
+    assert out is not None, "a command has a standard output"
+    out.write(values.dumps(value).decode() + "\n")
+    out.flush()
+
+
+class _Items:
+    """While items arrive: what the generator raised is told as what a function raised is."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, BrokenPipeError):
+            raise _told(error, self._task) from error
+
+
+def _told(error: BaseException, task: str) -> SkyError:
+    """What to raise for what a function raised. Its traceback on the node is shown: it is the user's own."""
+    cause = error.__cause__
+    if isinstance(cause, RemoteTraceback):
+        output.raw(cause.text, sys.stderr)
+    if isinstance(error, SkyError):
+        return error
+    said = f"{type(error).__name__}: {error}".removesuffix(": ")
+    hint = f"`sky task get {task}` shows where it ran" if task else None
+    told = CliError("task_failed", said, hint, FAILED)
+    told.__cause__ = error
+    return told
+
+
+app = noun("run")
+
+
+@command(
+    noun("compute"),
+    "sky compute run dev train.py --epochs 10",
+    "sky compute run dev train.py:train --all",
+    name="run",
+    instead=("call", "submit"),
+)
+def run_on(compute: Name, /, *line: Line) -> int:
+    """Run a function of a Python file on this compute: the same as `sky run --compute`."""
+    return call(noun("run"), arranged(["--compute", compute, *line]))

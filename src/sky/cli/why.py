@@ -1,0 +1,196 @@
+"""``sky why``: what the loops last decided about something, and what came before.
+
+Decides: which keys, resources and events belong to the thing that was named. Never: guesses a reason; it
+shows what the daemon wrote down. Follows: the answer has three parts: how it is, what was decided (and when
+it is looked at again), and the last events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
+
+from cyclopts import Parameter
+
+from sky.cli import output, render
+from sky.cli.app import Output, noun, only
+from sky.cli.connection import Api, reading
+from sky.cli.watch import Feed
+from sky.client import calls, calls_machines
+from sky.client.errors import NotFound
+from sky.client.events import Seen
+from sky.wire import v1
+from sky.wire.error import Error
+
+EVENTS_SHOWN = 10
+QUIET_S = 0.4
+FIRST_S = 1.5
+EVENTS_READ_MAX = 100_000
+SEARCHED_COMPUTES_MAX = 500
+
+
+class _Subject(NamedTuple):
+    """The thing that was named: its facts, the keys of its loops, and whose events are its own."""
+
+    resource: Any
+    pairs: list[tuple[str, object]]
+    keys: list[str]
+    compute: str | None = None
+    task: str | None = None
+
+
+@only("why", "sky why dev", "sky why tsk_01…", "sky why nod_01… -o json")
+def why(
+    of: Annotated[str, Parameter(help="A compute or provider (name or id), a node or a task.")],
+    /,
+    *,
+    events: Annotated[int, Parameter(help="How many of the last events.")] = EVENTS_SHOWN,
+    output_: Output = "table",
+) -> int:
+    """Tell what was last decided about something, and why: its state, its errors, its last events."""
+    with reading() as api:
+        subject = _subject(api, of)
+        decisions = [d for key in subject.keys for d in api.send(calls.loops(key)).items]
+        latest = _latest(api, subject, max(0, events))
+    if output_ == "json":
+        told = [{"seq": seen.seq, "name": seen.name, **output.plain(seen.event)} for seen in latest]
+        output.json({"resource": subject.resource, "decisions": decisions, "events": told})
+        return 0
+    output.pairs(subject.pairs)
+    output.say()
+    _tell_decisions(decisions)
+    if latest:
+        output.say()
+        output.say(output.styled("last events", "title"))
+        for seen in latest:
+            output.say(f"  {output.clean(render.event_text(seen.event))}")
+    return 0
+
+
+def _tell_decisions(decisions: Iterable[v1.Decision]) -> None:
+    output.say(output.styled("decisions", "title"))
+    any_ = False
+    for one in decisions:
+        any_ = True
+        ago = render.ago(one.decided_at)
+        again = f"; looked at again in {_until(one)}" if one.next_at else "; settled"
+        tries = f", failed {one.failures} times in a row" if one.failures else ""
+        decided = f"{one.decision}, {ago} ago" if ago else one.decision
+        output.say(f"  {one.loop} {one.key}: {output.clean(decided)}{again}{tries}")
+        if one.error:
+            output.say("    " + output.styled(output.clean(one.error), "bad"))
+    if not any_:
+        output.say("  none: no loop has anything to do with it now")
+
+
+def _until(one: v1.Decision) -> str:
+    from datetime import UTC, datetime
+
+    return render.span((one.next_at - datetime.now(UTC)).total_seconds()) if one.next_at else "-"
+
+
+# ── what was named ──────────────────────────────────────────────────────────────────────────────
+
+
+def _subject(api: Api, of: str) -> _Subject:
+    match render.looks_like_id(of):
+        case "tsk":
+            return _task(api, of)
+        case "nod":
+            return _node(api, of)
+        case "prv":
+            return _provider(api.send(calls_machines.get_provider(of)))
+        case _:
+            return _compute_or_provider(api, of)
+
+
+def _compute_or_provider(api: Api, of: str) -> _Subject:
+    try:
+        return _compute(api, api.send(calls.get_compute(of)))
+    except NotFound as missing:
+        try:
+            return _provider(api.send(calls_machines.get_provider(of)))
+        except NotFound:
+            raise missing from None
+
+
+def _compute(api: Api, compute: v1.Compute) -> _Subject:
+    nodes = api.send(calls.list_nodes(compute.id)).items
+    pairs = list(render.compute_pairs(compute))
+    pairs += [(f"rank {node.rank}", _node_text(node)) for node in nodes]
+    return _Subject(compute, pairs, [compute.id, *(n.id for n in nodes)], compute=compute.id)
+
+
+def _node_text(node: v1.Node) -> str:
+    text = f"{node.id} {node.state}"
+    return f"{text}: {_error_text(node.last_error)}" if node.last_error else text
+
+
+def _error_text(error: Error) -> str:
+    return f"{error.code}: {error.message}"
+
+
+def _task(api: Api, of: str) -> _Subject:
+    task = api.send(calls.get_task(of))
+    pairs = list(render.task_pairs(task))
+    for one in task.executions:
+        text = f"{one.state} on {one.node_id or 'no node yet'}"
+        error = f": {_error_text(one.error)}" if one.error else ""
+        pairs.append((f"try {one.ordinal}", f"{text}{error}"))
+    keys = [task.id, *(one.id for one in task.executions), task.compute_id]
+    return _Subject(task, pairs, keys, task=task.id)
+
+
+def _node(api: Api, of: str) -> _Subject:
+    for searched, compute in enumerate(api.computes()):
+        if searched >= SEARCHED_COMPUTES_MAX:
+            break
+        for node in api.send(calls.list_nodes(compute.id, include_terminal=True)).items:
+            if node.id == of:
+                pairs: list[tuple[str, object]] = [
+                    ("id", node.id),
+                    ("state", render.state(node.state)),
+                    ("compute", f"{render.title(compute)}, rank {node.rank}"),
+                    ("machine", node.machine),
+                    ("price", f"{render.money(node.price_per_hour) or '-'} per hour"),
+                    ("launched", render.when(node.launched_at)),
+                ]
+                if node.last_error:
+                    pairs.append(("last error", render.error(node.last_error)))
+                return _Subject(node, pairs, [node.id, compute.id], compute=compute.id)
+    raise NotFound(f"there is no node {of}", "not_found", 404)
+
+
+def _provider(provider: v1.Provider) -> _Subject:
+    pairs: list[tuple[str, object]] = [
+        ("id", provider.id),
+        ("name", provider.name),
+        ("kind", provider.kind),
+        ("offers", f"{provider.offers_count}, read {render.when(provider.offers_fetched_at) or 'never'}"),
+    ]
+    if provider.last_error:
+        pairs.append(("last error", render.error(provider.last_error)))
+    return _Subject(provider, pairs, [provider.id, provider.name])
+
+
+def _latest(api: Api, subject: _Subject, many: int) -> list[Seen]:
+    """The last events of it that are about states; what programs wrote is in the log."""
+    if not many or (subject.compute is None and subject.task is None):
+        return []
+    kept: deque[Seen] = deque(maxlen=many)
+    node = subject.resource.id if isinstance(subject.resource, v1.Node) else None
+    with Feed(api, compute=subject.compute, task=subject.task, after=0) as feed:
+        for read in range(EVENTS_READ_MAX):
+            seen = feed.next(QUIET_S if read else FIRST_S)
+            if seen is None:
+                break
+            about = getattr(seen.event, "node", None)
+            if not isinstance(seen.event, v1.ConsoleEvent | v1.CostEvent | v1.MetricEvent) and (
+                node is None or about == node
+            ):
+                kept.append(seen)
+    return list(kept)
+
+
+app = noun("why")
