@@ -1,0 +1,134 @@
+"""An exception of a user's code as it is told: type, message, traceback with source lines, and itself.
+
+Decides: which frames are shown (the user's, not ours), how long texts may be, what travels with them.
+Never: raises, whatever the exception does when it is looked at.
+Follows: the caller can raise the original where it unpickles, and read a stand-in where it does not.
+"""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from sky.agent import payload
+from sky.agent.payload import Packed
+from sky.kit.context import SOURCE_ATTRIBUTE
+from sky.wire.agent import ErrorInfo
+
+MESSAGE_CHARS_MAX = 8 * 1024
+TRACEBACK_CHARS_MAX = 64 * 1024
+_T = TypeVar("_T")
+OUR_FOLDER = str(Path(__file__).parent)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """What is told of an exception, and its payload where it can be shipped."""
+
+    info: ErrorInfo
+    packed: Packed | None
+
+
+def learn_source(function: Any) -> None:
+    """Let tracebacks show source lines of files that are not on this node, if the function brings them."""
+    sources: object = getattr(function, SOURCE_ATTRIBUTE, None)
+    if not isinstance(sources, Mapping):
+        return
+    for name, text in cast("Mapping[object, object]", sources).items():
+        if isinstance(name, str) and isinstance(text, str) and not Path(name).is_file():
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+
+def type_name(error: BaseException) -> str:
+    """``ValueError`` for a built-in, otherwise the module's name and the class's own."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def message_of(error: BaseException) -> str:
+    """``str(error)``, whatever that does, in bounds."""
+    text = guarded(lambda: str(error), lambda second: f"<no message: {type(second).__name__}>")
+    return _cut(text, MESSAGE_CHARS_MAX)
+
+
+def guarded(work: Callable[[], _T], otherwise: Callable[[BaseException], _T]) -> _T:
+    """What ``work`` gives, or ``otherwise`` of what it raises. Listed supervisor: it runs users' methods."""
+    try:
+        return work()
+    except BaseException as error:
+        return otherwise(error)
+
+
+def describe(error: BaseException, results: Path) -> Failure:
+    """All of an exception that user code raised."""
+    return Failure(
+        ErrorInfo(
+            code="task_failed",
+            message=message_of(error),
+            type=type_name(error),
+            traceback=_cut(_traceback_of(error), TRACEBACK_CHARS_MAX),
+        ),
+        _packed(error, results),
+    )
+
+
+def explain(error: BaseException, message: str, results: Path) -> Failure:
+    """A failure in our own words, as an exception of the same built-in kind carrying them."""
+    kind = type(error)
+    if isinstance(error, ModuleNotFoundError):
+        stand_in: BaseException = ModuleNotFoundError(message, name=error.name)
+    elif kind.__module__ == "builtins" and kind in (TypeError, AttributeError, ImportError, MemoryError):
+        stand_in = kind(message)
+    else:
+        stand_in = RuntimeError(message)
+    info = ErrorInfo(
+        code="task_failed",
+        message=_cut(message, MESSAGE_CHARS_MAX),
+        type=type_name(stand_in),
+        traceback=_cut(_traceback_of(error), TRACEBACK_CHARS_MAX),
+    )
+    return Failure(info, _packed(stand_in, results))
+
+
+def _packed(error: BaseException, results: Path) -> Packed | None:
+    """The exception's payload when it pickles and also comes back, without its causes if need be."""
+    whole = guarded(lambda: _proven(error, results, causes=True), lambda _: None)
+    return whole or guarded(lambda: _proven(error, results, causes=False), lambda _: None)
+
+
+def _proven(error: BaseException, results: Path, *, causes: bool) -> Packed | None:
+    """The exception's payload, if an exception comes out of it again."""
+    packed = payload.pack(error, results, causes=causes)
+    path = None if packed.file is None else str(results / packed.file)
+    back: object = payload.unpack_from(packed.value, path)
+    return packed if isinstance(back, BaseException) else None
+
+
+def _traceback_of(error: BaseException) -> str:
+    def shown() -> str:
+        told = traceback.TracebackException(type(error), error, _users(error.__traceback__), compact=True)
+        return "".join(told.format())
+
+    return guarded(shown, lambda second: f"<no traceback: {type(second).__name__}>\n")
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from its first frame that is not ours; the whole of it when every frame is."""
+    first = trace
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(OUR_FOLDER):
+        first = first.tb_next
+    return first
+
+
+def _cut(text: str, chars_max: int) -> str:
+    """``text`` with its middle left out where it is too long; lone surrogates made printable."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

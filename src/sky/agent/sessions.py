@@ -1,0 +1,108 @@
+"""Interactive sessions: the agent dials a rendezvous and serves there what it is asked for.
+
+Decides: how many at once, what each kind is served by, and that nothing of a session outlives it.
+Never: keeps a session alive that nobody is at the other end of. Follows: a session that fails says why in its
+last frame and harms no call and no other session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import aiohttp
+import msgspec
+
+from sky.agent import session_commands, session_files, session_forward
+from sky.agent.connection import close
+from sky.agent.log import say
+from sky.agent.session import Ended, Line, Place, SessionFailed
+from sky.agent.settings import Settings
+from sky.wire.agent import Ask, Dial, Exit
+
+SESSIONS_MAX = 64
+CONNECT_S = 10.0
+ASK_S = 10.0
+HEARTBEAT_S = 15.0
+CLOSE_S = 2.0
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+
+Serve = Callable[[Line, Ask, Place], Awaitable[Exit]]
+_KINDS: Mapping[str, Serve] = {
+    "exec": session_commands.execute,
+    "shell": session_commands.shell,
+    "list": session_files.list_folder,
+    "remove": session_files.remove,
+    "upload": session_files.upload,
+    "download": session_files.download,
+    "forward": session_forward.forward,
+}
+
+
+class Sessions:
+    """The sessions of the node."""
+
+    def __init__(
+        self, settings: Settings, session: Callable[[], aiohttp.ClientSession], environment: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        self._session = session
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._place = Place(home=settings.home, work=settings.work, environment=environment)
+
+    def set_environment(self, environment: Mapping[str, str]) -> None:
+        """From now on commands get these variables."""
+        self._place = msgspec.structs.replace(self._place, environment=environment)
+
+    def dial(self, message: Dial) -> None:
+        """Go to a rendezvous, unless too many are under way."""
+        if len(self._tasks) >= SESSIONS_MAX:
+            say("too many sessions; one is not served", rendezvous=message.rendezvous, most=SESSIONS_MAX)
+            return
+        task = asyncio.create_task(self._meet(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """End every session."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
+
+    async def _meet(self, message: Dial) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                socket = await self._session().ws_connect(
+                    f"{message.url.rstrip('/')}/agent/v1/rendezvous/{message.rendezvous}",
+                    headers={
+                        "Authorization": f"Bearer {self._settings.token()}",
+                        "X-Sky-Node": self._settings.node,
+                    },
+                    heartbeat=HEARTBEAT_S,
+                    max_msg_size=MESSAGE_BYTES_MAX,
+                )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            say("a rendezvous cannot be reached", rendezvous=message.rendezvous, error=str(error))
+            return
+        line = Line(socket)
+        try:
+            await line.send(await self._serve(line))
+        except (aiohttp.ClientError, ConnectionError, Ended):
+            return
+        finally:
+            await close(socket)
+
+    async def _serve(self, line: Line) -> Exit:
+        try:
+            async with asyncio.timeout(ASK_S):
+                ask = await line.ask()
+            return await _KINDS[ask.kind](line, ask, self._place)
+        except SessionFailed as error:
+            return Exit(code=1, error=str(error), missing=error.missing)
+        except FileNotFoundError as error:
+            return Exit(code=1, error=f"there is no {error.filename}", missing=True)
+        except (OSError, TimeoutError) as error:
+            if isinstance(error, ConnectionError):
+                raise
+            return Exit(code=1, error=str(error) or type(error).__name__)

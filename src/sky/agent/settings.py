@@ -1,0 +1,146 @@
+"""What an agent is told when it is started: its environment variables and the file of its spec.
+
+Decides: names, defaults and derived numbers (slots, folders). Never: opens a connection, starts a process.
+Follows: everything else in the agent is handed a ``Settings`` and reads no environment variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from sky.wire.v1 import Image, Worker
+
+GIB = 1024**3
+FIRST_LEASE_S = 120.0
+"""How long an agent lives that has not yet been told its lease."""
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The node as its daemon describes it. ``memory_gb`` limits each worker; None: no limit."""
+
+    image: Image = Image()
+    worker: Worker = Worker()
+    cpus: int = 1
+    memory_gb: float | None = None
+    envs: str | None = None
+    compute: str = ""
+    rank: int = 0
+    accelerators: tuple[str, ...] = ()
+
+
+class Unusable(Exception):
+    """The agent was started without something it cannot do without; the message names it."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent's place: who it is, whom it dials, and where it keeps things."""
+
+    node: str
+    url: str
+    url_file: Path | None
+    token_file: Path
+    home: Path
+    spec: AgentSpec
+    first_lease_s: float
+    """0: an agent that nobody has taken in lives for ever."""
+
+    @property
+    def slots(self) -> int:
+        """How many calls run at once."""
+        return self.spec.worker.concurrency or max(1, self.spec.cpus)
+
+    @property
+    def threads(self) -> bool:
+        """Whether the slots are threads of one process, and not processes."""
+        return self.spec.worker.executor == "thread"
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The most data memory of one worker process."""
+        gigabytes = self.spec.memory_gb
+        return None if gigabytes is None else int(gigabytes * GIB)
+
+    @property
+    def work(self) -> Path:
+        """The folder that calls and commands start in."""
+        return self.home / "work"
+
+    @property
+    def tmp(self) -> Path:
+        """TMPDIR of calls and commands."""
+        return self.home / "tmp"
+
+    @property
+    def results(self) -> Path:
+        """Payloads that wait to be uploaded, each named by its hash."""
+        return self.home / "results"
+
+    @property
+    def blobs(self) -> Path:
+        """Payloads that were fetched, each named by its hash."""
+        return self.home / "blobs"
+
+    @property
+    def envs(self) -> Path:
+        """Virtual environments, shared with the other nodes of this machine."""
+        return Path(self.spec.envs) if self.spec.envs else self.home / "envs"
+
+    def token(self) -> str:
+        """The node's token as it is now. Raises OSError when it cannot be read."""
+        return self.token_file.read_text().strip()
+
+    def daemon_url(self) -> str:
+        """The daemon's address as it is now, without a trailing slash."""
+        if self.url_file is not None:
+            try:
+                told = msgspec.json.decode(self.url_file.read_bytes(), type=_Told)
+            except (OSError, msgspec.MsgspecError):
+                return self.url
+            return told.url.rstrip("/")
+        return self.url
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What is read of the file that names the daemon."""
+
+    url: str
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name)
+    if not text:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise Unusable(f"{name} is a number of seconds, not {text!r}") from None
+    return max(0.0, seconds)
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """Settings from environment variables. Raises ``Unusable`` naming what is missing or wrong."""
+
+    def need(name: str) -> str:
+        value = environment.get(name, "")
+        if not value:
+            raise Unusable(f"{name} is not set; an agent is started by the daemon that wants the node")
+        return value
+
+    path = Path(need("SKY_AGENT_SPEC"))
+    try:
+        spec = msgspec.json.decode(path.read_bytes(), type=AgentSpec)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise Unusable(f"SKY_AGENT_SPEC: {path} cannot be read: {error}") from error
+    url_file = environment.get("SKY_AGENT_URL_FILE")
+    return Settings(
+        node=need("SKY_AGENT_NODE"),
+        url=need("SKY_AGENT_URL").rstrip("/"),
+        url_file=Path(url_file) if url_file else None,
+        token_file=Path(need("SKY_AGENT_TOKEN_FILE")),
+        home=Path(need("SKY_AGENT_HOME")).absolute(),
+        spec=spec,
+        first_lease_s=_seconds(environment, "SKY_AGENT_TTL_SECONDS", FIRST_LEASE_S),
+    )
