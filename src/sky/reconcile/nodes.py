@@ -181,7 +181,8 @@ class Nodes(OuterLoop):
                 machine = await provider.find(node.id)
         except (AgainLater, Refused, Gone, TimeoutError) as error:
             return self._not_given_back(case, str(error) or type(error).__name__, now_us)
-        if machine is None or machine.state == "gone":
+        listed = machine is not None or self._settled(provider, case, now_us)
+        if listed and (machine is None or machine.state == "gone"):
             return Done("its provider says that it is gone", None, lambda tx: _apply(tx, n.NodeDeleted(node.id, now_us)))
         waited = now_us - (node.deleting_us or now_us)
         again = min(max(ENDING_FIRST_US, waited // 4), ENDING_LONGEST_US)

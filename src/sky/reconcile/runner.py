@@ -62,10 +62,11 @@ class Runner:
             return
         for key in keys:
             if not key.startswith("~"):
-                self._offer(key)
+                self.offer(key)
         self._pump()
 
-    def _offer(self, key: str) -> None:
+    def offer(self, key: str) -> None:
+        """Have a key looked at when there is room; one that is waiting already waits once."""
         if key in self._running:
             self._again.add(key)
         elif key.split("/", 1)[0] in self._loops:
@@ -76,7 +77,7 @@ class Runner:
         now_us = self._clock.now_us()
         due = await self._db.read(lambda c: passes.due(c, now_us))
         for key in due:
-            self._offer(key)
+            self.offer(key)
         self.ticked_s = self._clock.monotonic_s()
         return len(due)
 
@@ -202,6 +203,6 @@ class Runner:
 
     def _due(self, key: str) -> None:
         if not self._stopping:
-            self._offer(key)
+            self.offer(key)
             self._pump()
 
