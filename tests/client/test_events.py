@@ -63,7 +63,7 @@ def test_a_broken_stream_goes_on_behind_the_last_event(scripted: Any) -> None:
 
 
 def test_a_cursor_that_is_too_old_goes_on_at_the_oldest_event(scripted: Any, say: Any) -> None:
-    body = b'{"code":"cursor_expired","message":"gone","retryable":false,"details":{"oldest":40}}'
+    body = b'{"code":"cursor_expired","message":"gone","retryable":false,"details":{"oldest":39}}'
     server = scripted(say.answer(410, body), streaming(frame(40)))
     seen = next(iter(Follower(Http(server.url), after=3)))
     assert seen.seq == 40

@@ -138,7 +138,7 @@ class Follower:
             stream = self._http.open(call, patience_s=self._patience_s)
         except CursorExpired as expired:
             oldest = expired.details.get("oldest")
-            self._after = oldest - 1 if isinstance(oldest, int) else None
+            self._after = oldest if isinstance(oldest, int) else None
             return
         with stream:
             self._stream = stream

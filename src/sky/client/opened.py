@@ -8,6 +8,7 @@ asking for a compute again with the same key tells which one it was.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from sky.client import daemon, flows
@@ -27,6 +28,9 @@ GONE_S = 60.0
 """How long leaving waits for the machines to be gone."""
 LEAVE_PATIENCE_S = 20.0
 """How long leaving waits for a daemon that is away."""
+LEASE_EVENTS = ("compute.lease.claimed", "compute.adopted")
+NOW_S = 5.0
+"""How long it may take to find out where in the history we are."""
 NODE_STATES: tuple[v1.NodeState, ...] = (
     "requested",
     "provisioning",
@@ -81,12 +85,13 @@ class Opened:
             self.compute, self._attached = found
             compute = self.compute
             progress.say(f"{'attached to' if self._attached else 'asked for'} {_label(compute)}")
-            self._lease = Lease(http, compute.id, new_owner())
+            owner = new_owner()
+            self._lease = Lease(http, compute.id, owner)
             self._lease.claim()
             console = Console(ranks=self._blueprint.several_nodes or compute.spec.nodes.desired > 1)
             self.session = Session(http, compute.id, console)
             readiness = Readiness(http, compute.id)
-            after = None if self._attached else 0
+            after = self._now(http, compute.id, owner) if self._attached else 0
             follower = Follower(http, compute=compute.id, types=EVENTS, after=after)
             self._reader = Reader(follower, _both(readiness, console))
             self._reader.start()
@@ -94,6 +99,20 @@ class Opened:
             self.compute = readiness.wait(within_s, progress, attached=self._attached)
             self._was_ready = True
             return http
+
+    def _now(self, http: Http, compute: str, owner: str) -> int | None:
+        """The place in the history at which we came: what was written before is none of our business."""
+        follower = Follower(http, compute=compute, types=LEASE_EVENTS, patience_s=LEAVE_PATIENCE_S)
+        giving_up = threading.Timer(NOW_S, follower.close)
+        giving_up.start()
+        try:
+            for seen in follower:
+                if isinstance(seen.event, v1.ComputeEvent) and seen.event.owner == owner:
+                    return seen.seq
+        finally:
+            giving_up.cancel()
+            follower.close()
+        return None
 
     def leave(self, *, broken: bool) -> None:
         """Cancel what has not ended, and delete the compute or let go of it.

@@ -68,7 +68,8 @@ class Settler:
         error = outcome.error
         code = outcome.state if outcome.state in _KINDS else (error.code if error else "task_failed")
         message = error.message if error else f"the call ended as {outcome.state}"
-        ended = self._error(code, message, (error.details if error else None) or {}, outcome.task)
+        details = (error.details if error else None) or {}
+        ended = self._error(code, message, details, outcome.task, inline=outcome.result)
         return Settled(None, ended, outcome.task, outcome.console_lines)
 
     def _value(self, content: Callable[[], bytes], task: str, lines: int) -> Settled[Any]:
@@ -84,12 +85,14 @@ class Settler:
             raise PackError(f"{outcome.task} succeeded and left no result")
         return self._http.send(calls.get_blob(outcome.result_sha256))
 
-    def _error(self, code: str, message: str, details: Mapping[str, Any], task: str) -> BaseException:
+    def _error(
+        self, code: str, message: str, details: Mapping[str, Any], task: str, *, inline: bytes | None = None
+    ) -> BaseException:
         kind = _KINDS.get(str(details.get("state") or code)) or _KINDS.get(code)
         if kind is not None:
             return kind(f"{task}: {message}", task, dict(details))
         original = str(details.get("type") or "")
-        payload = self._exception_of(details)
+        payload = inline or self._exception_of(details)
         if payload is None and not original:
             return TaskFailed(f"{task}: {message}", task, dict(details))
         trace = str(details.get("traceback") or "")

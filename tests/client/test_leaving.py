@@ -1,0 +1,202 @@
+"""How a compute is left: normally, kept, by Ctrl-C once and twice, early, and under a dying daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sky
+from sky.client import calls
+from sky.client.http import Http
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(150)]
+
+GONE: tuple[str, ...] = ("deleting", "deleted")
+
+
+@sky.function
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+@sky.function
+def mark(folder: str, number: int) -> int:
+    with open(f"{folder}/{number}", "a") as file:
+        file.write("x")
+    time.sleep(0.02)
+    return number
+
+
+def live_computes(url: str) -> set[str]:
+    items = Http(url).send(calls.list_computes(limit=500)).items
+    return {one.id for one in items if one.status.state not in GONE}
+
+
+@pytest.fixture
+def nothing_left(daemon: Any) -> Iterator[None]:
+    """Whatever the test does, no compute more than before is there afterwards."""
+    before = live_computes(daemon.url)
+    yield
+    assert live_computes(daemon.url) == before
+
+
+def test_leaving_gives_every_machine_back(daemon: Any, nothing_left: None) -> None:
+    with sky.Compute(url=daemon.url, quiet=True) as compute:
+        name = compute.id
+        left = nap(60) > compute
+    assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
+    assert left.cancelled()
+    with pytest.raises(sky.NotEntered):
+        nap(1) >> compute
+
+
+def test_an_exception_in_the_block_gives_them_back_too(daemon: Any, nothing_left: None) -> None:
+    with pytest.raises(ZeroDivisionError), sky.Compute(url=daemon.url, quiet=True):
+        assert 1 / 0
+
+
+async def test_an_event_loop_can_enter_and_leave(daemon: Any, nothing_left: None) -> None:
+    async with sky.Compute(url=daemon.url, quiet=True) as compute:
+        assert await (nap(0.01) > compute) == 0.01
+
+
+def test_a_named_compute_is_kept_and_attached_to(daemon: Any) -> None:
+    with sky.Compute(name="kept", url=daemon.url, quiet=True) as first:
+        name = first.id
+        running = nap(60) > first
+    assert running.cancelled()
+    with sky.Compute(name="kept", url=daemon.url, delete_on_exit=True, quiet=True) as second:
+        assert second.id == name
+        assert (nap(0.01) >> second) == 0.01
+        with pytest.raises(sky.LeaseHeld, match="held by"):
+            sky.Compute(name="kept", url=daemon.url, quiet=True).open()
+    assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
+
+
+def test_what_nobody_can_provide_fails_at_once_with_the_reason(daemon: Any, nothing_left: None) -> None:
+    begun = time.monotonic()
+    with pytest.raises(sky.ComputeFailed) as raised:
+        sky.Compute(cpus=4000, url=daemon.url, quiet=True).open()
+    assert time.monotonic() - begun < 30
+    assert len(str(raised.value)) > 40, str(raised.value)
+
+
+def test_what_is_wrong_is_refused_with_its_field(daemon: Any, nothing_left: None) -> None:
+    with pytest.raises(sky.InvalidRequest, match="nodes") as raised:
+        sky.Compute(nodes=(5, 2), url=daemon.url, quiet=True).open()
+    assert raised.value.details["field"].startswith("spec.nodes")
+    with pytest.raises(sky.CapabilityMismatch, match=r"3\.99"):
+        sky.Compute(image=sky.Image(python="3.99"), url=daemon.url).open()
+
+
+# ── Ctrl-C ──────────────────────────────────────────────────────────────────────────────────────
+
+SCRIPT = """
+    import sys, time
+    import sky
+
+    @sky.function
+    def work(folder):
+        open(f"{folder}/began", "w").close()
+        time.sleep(120)
+
+    compute = sky.Compute(url=sys.argv[1])
+    print("asked", flush=True)
+    with compute:
+        print(compute.id, flush=True)
+        work(sys.argv[2]) >> compute
+"""
+
+
+def start_script(daemon: Any, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), daemon.url, str(folder)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        if time.monotonic() > deadline or process.poll() is not None:
+            process.kill()
+            raise AssertionError(process.communicate())
+        time.sleep(0.02)
+
+
+def test_ctrl_c_cancels_and_gives_back(daemon: Any, tmp_path: Path, nothing_left: None) -> None:
+    script = start_script(daemon, tmp_path)
+    wait_for(tmp_path / "began", script)
+    script.send_signal(signal.SIGINT)
+    out, err = script.communicate(timeout=60)
+    assert script.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in err
+    name = out.split()[1]
+    assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
+
+
+def test_ctrl_c_twice_leaves_at_once_and_says_what_is_left(daemon: Any, tmp_path: Path) -> None:
+    script = start_script(daemon, tmp_path)
+    wait_for(tmp_path / "began", script)
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    try:
+        script.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        begun = time.monotonic()
+        while script.poll() is None and time.monotonic() < begun + 10:
+            script.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        out, err = script.communicate(timeout=20)
+    finally:
+        os.kill(daemon.process.pid, signal.SIGCONT)
+    name = out.split()[1]
+    assert f"sky compute delete {name}" in err
+    Http(daemon.url).send(calls.delete_compute(name, None))
+
+
+@pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.15, 0.4, 0.8])
+def test_ctrl_c_before_it_is_ready_leaves_nothing(
+    daemon: Any, tmp_path: Path, nothing_left: None, moment_s: float
+) -> None:
+    script = start_script(daemon, tmp_path)
+    assert script.stdout is not None
+    assert script.stdout.readline() == "asked\n"
+    threading.Event().wait(moment_s)
+    script.send_signal(signal.SIGINT)
+    _, err = script.communicate(timeout=60)
+    assert "KeyboardInterrupt" in err
+
+
+# ── a daemon that dies ──────────────────────────────────────────────────────────────────────────
+
+
+def test_calls_survive_the_daemons_death_and_run_once(
+    daemon: Any, tmp_path: Path, nothing_left: None
+) -> None:
+    with sky.Compute(nodes=1, concurrency=2, url=daemon.url, quiet=True) as compute:
+        blocking = threading.Thread(target=lambda: results.append(nap(3.0) >> compute))
+        results: list[float] = []
+        blocking.start()
+        futures = [mark(str(tmp_path), number) > compute for number in range(100)]
+        for _ in range(2):
+            time.sleep(0.4)
+            daemon.kill()
+            time.sleep(0.3)
+            daemon.start()
+        assert [future.result(60) for future in futures] == list(range(100))
+        assert sky.map(mark, [str(tmp_path)] * 20, range(200, 220)) >> compute == list(range(200, 220))
+        blocking.join(60)
+        assert results == [3.0]
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"x"}
+    assert len(list(tmp_path.iterdir())) == 120

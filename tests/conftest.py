@@ -1,0 +1,107 @@
+"""One real daemon for the tests of a session, in a state folder and on a port of its own.
+
+Decides: how a test gets a daemon, and that nothing of it is left when the session ends.
+Never: touches a daemon that it did not start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+START_S = 20.0
+STOP_S = 15.0
+
+
+@dataclass
+class RunningDaemon:
+    """A daemon at ``url`` with its state in ``home``; ``process`` is the one that runs now."""
+
+    home: Path
+    port: int
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it at its port and wait until it answers."""
+        command = [
+            sys.executable,
+            "-m",
+            "sky.server.main",
+            "--home",
+            str(self.home),
+            "--port",
+            str(self.port),
+        ]
+        with open(self.home / "server.log", "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((self.home / "server.log").read_text()[-4000:])
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self.process.kill()
+        self.process.wait(STOP_S)
+
+    def stop(self) -> None:
+        """Ask it to end, and make sure that it and its nodes have."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        for pid in self.agents():
+            os.kill(pid, signal.SIGKILL)
+
+    def agents(self) -> list[int]:
+        """Processes that were started as nodes of this daemon, or by those."""
+        mark = f"SKY_AGENT_HOME={self.home}".encode()
+        found: list[int] = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return found
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(
+                    f"GET /v1/health/live HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
+                    "Connection: close\r\n\r\n".encode()
+                )
+                return b" 200 " in connection.recv(64)
+        except OSError:
+            return False
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon for the whole session. A test that kills it starts it again."""
+    running = RunningDaemon(tmp_path_factory.mktemp("sky"), free_port())
+    running.start()
+    yield running
+    running.stop()
