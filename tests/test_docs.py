@@ -6,13 +6,19 @@ Never: judges prose. Follows: a state, an error or a setting that nobody describ
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+START_S = 20.0
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -95,3 +101,55 @@ def test_scripts_of_the_readme_exist() -> None:
     for script in ("scripts/demo", "scripts/test"):
         assert f"$ {script}" in text
         assert (ROOT / script).is_file()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """The state folder of a daemon that runs while the test does."""
+    command = [sys.executable, "-m", "sky.server.main", "--home", str(tmp_path), "--port", "0"]
+    with open(tmp_path / "out", "wb") as out:
+        daemon = subprocess.Popen(command, stdout=out, stderr=out, env=environment(tmp_path))
+    try:
+        deadline_s = time.monotonic() + START_S
+        while not (tmp_path / "daemon.json").is_file():
+            assert daemon.poll() is None, (tmp_path / "out").read_text()
+            assert time.monotonic() < deadline_s, "the daemon did not start"
+            time.sleep(0.02)
+        yield tmp_path
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(START_S)
+
+
+def environment(home: Path) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("SKY_")}
+    return ours | {"SKY_HOME": str(home)}
+
+
+@pytest.mark.real
+def test_first_call_of_the_readme_runs(home: Path, tmp_path: Path) -> None:
+    (code,) = blocks(ROOT / "README.md", "python")
+    script = tmp_path / "first.py"
+    script.write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    promised = re.findall(r"# ([\d\[][^:]*):", code)
+    assert len(promised) == 3
+    assert done.stdout.splitlines() == [*promised, "1 4 25"]
+
+
+@pytest.mark.real
+def test_http_lines_of_the_readme_work(home: Path) -> None:
+    (lines,) = blocks(ROOT / "README.md", "sh")
+    url = json.loads((home / "daemon.json").read_bytes())["url"]
+    script = lines.replace("http://127.0.0.1:7590", url).replace("curl -s ", "curl -sS --fail-with-body ")
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"name":"first"' in done.stdout.replace(" ", "")
