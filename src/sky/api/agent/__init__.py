@@ -1,0 +1,1 @@
+"""The inner face: what the agents on the nodes speak to."""

@@ -1,0 +1,229 @@
+"""The socket of an agent: it says hello, reports, and is told what to do.
+
+Decides: when its mailbox is read: after hello, at every knock and every ping, one read at a time.
+Never: decides what is in it (``verbs/mailbox``), or keeps anything that would be missed.
+Follows: one connection per node, the newest; losing it loses nothing, and its node is looked at at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import websocket
+from litestar.connection import WebSocket
+
+from sky.api.agent.door import agent_of, unit_of
+from sky.api.agent.sockets import LOST, hang_up, refuse
+from sky.api.unit import Services
+from sky.domain.errors import Busy, SkyError
+from sky.kit import codec
+from sky.store.tx import Event
+from sky.store.views.nodes import AgentRow
+from sky.verbs import reports
+from sky.verbs.mailbox import Mail, mailbox
+from sky.wire import agent, v1
+
+HELLO_SECONDS = 10.0
+SILENCE_PINGS = 3
+SEND_SECONDS = 30.0
+SEEN_SECONDS = 5.0
+MAIL_SECONDS = 10.0
+"""How long a mailbox is left unread without a knock."""
+METRICS_MAX = 64
+
+GARBAGE, WRONG_PROTOCOL, REFUSED, REPLACED = 4400, 4426, 4403, 4409
+TRY_AGAIN = 1013
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[agent.FromAgent] = msgspec.msgpack.Decoder(agent.FromAgent)
+_log = structlog.get_logger(__name__)
+
+
+class _Closed(Exception):
+    """The connection is to end, with this code and reason."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class _Line:
+    """One agent's connection."""
+
+    def __init__(self, unit: Services, socket: WebSocket[Any, Any, Any], node_id: str, row: AgentRow) -> None:
+        self._unit = unit
+        self._socket = socket
+        self._node_id = node_id
+        self._compute_id = row.compute_id
+        self._known: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._credit: dict[str, int] = {}
+        self._draining = False
+        self._ping_s = 5.0
+        self._window = 0
+        self._seen_s = -SEEN_SECONDS
+        self.replaced = asyncio.Event()
+
+    async def serve(self) -> None:
+        """From hello to the end. Raises _Closed, SkyError, or one of LOST."""
+        hello = await self._receive(HELLO_SECONDS)
+        if not isinstance(hello, agent.Hello):
+            raise _Closed(GARBAGE, "the first message must be hello")
+        if hello.protocol != agent.PROTOCOL:
+            told = f"protocol {hello.protocol} is not spoken here; this daemon speaks {agent.PROTOCOL}"
+            raise _Closed(WRONG_PROTOCOL, told)
+        welcome = await self._unit.db.write(lambda tx: reports.hello(tx, self._node_id, hello))
+        self._known = set(hello.known)
+        self._draining = welcome.draining
+        self._ping_s = welcome.ping_seconds
+        await self._send(welcome)
+        with self._unit.signals.listen(f"mail/{self._node_id}") as bell:
+            reading = asyncio.ensure_future(self._read())
+            posting = asyncio.ensure_future(self._post(bell.wait))
+            ending = asyncio.ensure_future(self.replaced.wait())
+            tasks = (reading, posting, ending)
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+        if self.replaced.is_set():
+            raise _Closed(REPLACED, "another agent of this node has connected")
+
+    # ── what it says ────────────────────────────────────────────────────────────────────────────
+
+    async def _read(self) -> None:
+        silence_s = self._ping_s * SILENCE_PINGS
+        while True:
+            message = await self._receive(silence_s)
+            if isinstance(message, agent.Report):
+                report = message
+                await self._unit.db.write(lambda tx, r=report: reports.record(tx, self._node_id, r))
+                self._known.difference_update(o.execution for o in report.outcomes)
+                await self._send(agent.Heard(number=report.number))
+            elif isinstance(message, agent.Ping):
+                await self._ping(message)
+            else:
+                raise _Closed(GARBAGE, "hello is said once")
+
+    async def _ping(self, ping: agent.Ping) -> None:
+        unit = self._unit
+        now_s = unit.clock.monotonic_s()
+        if now_s - self._seen_s >= SEEN_SECONDS or ping.window > self._window:
+            self._seen_s = now_s
+            await unit.db.write(lambda tx: reports.seen(tx, self._node_id, ping.window))
+        self._window = ping.window
+        await self._send(agent.Pong())
+        unit.hub.publish(self._metrics(ping.metrics))
+        unit.signals.fire(f"mail/{self._node_id}")
+
+    def _metrics(self, metrics: dict[str, float]) -> list[Event]:
+        now_us = self._unit.clock.now_us()
+        found: list[Event] = []
+        for name, value in list(metrics.items())[:METRICS_MAX]:
+            payload = v1.MetricEvent(compute=self._compute_id, node=self._node_id, name=name, value=value)
+            text = codec.dumps(payload)
+            found.append(Event(0, "node.metrics", text, self._compute_id, self._node_id, None, now_us))
+        return found
+
+    # ── what it is told ─────────────────────────────────────────────────────────────────────────
+
+    async def _post(self, knock: Any) -> None:
+        while True:
+            known = frozenset(self._known)
+            mail = await self._unit.db.write(lambda tx, have=known: mailbox(tx, self._node_id, have))
+            self._known.update(item.execution for item in mail.work)
+            for message in self._messages(mail):
+                await self._send(message)
+            await knock(MAIL_SECONDS)
+
+    def _messages(self, mail: Mail) -> Iterable[agent.FromDaemon]:
+        if mail.stop is not None:
+            yield agent.Stop(reason=mail.stop)
+        if mail.work:
+            yield agent.Work(items=mail.work)
+        cancel = tuple(x for x in mail.cancel if x not in self._cancelled)
+        if cancel:
+            self._cancelled.update(cancel)
+            yield agent.Cancel(executions=cancel)
+        for credit in mail.credit:
+            if self._credit.get(credit.execution, 0) < credit.consumed:
+                self._credit[credit.execution] = credit.consumed
+                yield credit
+        yield from mail.dial
+        if mail.draining != self._draining:
+            self._draining = mail.draining
+            yield agent.Drain(draining=mail.draining)
+
+    # ── the socket ──────────────────────────────────────────────────────────────────────────────
+
+    async def _receive(self, timeout_s: float) -> agent.FromAgent:
+        try:
+            async with asyncio.timeout(timeout_s):
+                raw = await self._socket.receive_bytes()
+        except TimeoutError:
+            raise _Closed(TRY_AGAIN, f"nothing was said for {timeout_s:g} s") from None
+        try:
+            return _decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            raise _Closed(GARBAGE, f"a message cannot be read: {error}") from None
+
+    async def _send(self, message: agent.FromDaemon) -> None:
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await self._socket.send_bytes(_encoder.encode(message))
+        except TimeoutError:
+            raise _Closed(TRY_AGAIN, f"nothing was read for {SEND_SECONDS:g} s") from None
+
+
+class Lines:
+    """The connection of each node to this process."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, _Line] = {}
+
+    async def serve(self, unit: Services, socket: WebSocket[Any, Any, Any]) -> None:
+        """One connection, from its handshake to its end."""
+        try:
+            node_id, row = await agent_of(socket)
+        except SkyError as error:
+            await refuse(socket, error)
+            return
+        await socket.accept()
+        line = _Line(unit, socket, node_id, row)
+        older = self._by_node.get(node_id)
+        self._by_node[node_id] = line
+        if older is not None:
+            older.replaced.set()
+        try:
+            await line.serve()
+        except _Closed as closed:
+            await hang_up(socket, closed.code, closed.reason)
+        except Busy as error:
+            await hang_up(socket, TRY_AGAIN, error.message)
+        except SkyError as error:
+            await hang_up(socket, REFUSED, error.message)
+        except LOST as error:
+            _log.info("agent.lost", node=node_id, error=type(error).__name__)
+        finally:
+            if self._by_node.get(node_id) is line:
+                del self._by_node[node_id]
+                await unit.db.write(lambda tx: reports.silent(tx, node_id))
+
+
+@websocket("/agent/v1/connect")
+async def connect(socket: WebSocket[Any, Any, Any]) -> None:
+    """An agent's line."""
+    lines: Lines = socket.app.state["lines"]
+    await lines.serve(unit_of(socket), socket)
+
+
+ROUTES = (connect,)

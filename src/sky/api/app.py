@@ -1,0 +1,115 @@
+"""The faces put together: one application for all of them, behind one door.
+
+Decides: which operations there are. Never: starts a server (``server`` does).
+Follows: the document can be made without a database, since it is made from the declarations alone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import msgspec
+from litestar import Litestar, get
+from litestar.connection import Request
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+
+from sky.api import errors
+from sky.api.agent import blobs as agent_blobs
+from sky.api.agent import connect, meet
+from sky.api.auth import Guard
+from sky.api.docs import page_of
+from sky.api.document import document_of
+from sky.api.operation import JSON, Operation
+from sky.api.unit import Services
+from sky.api.v1 import (
+    blobs,
+    computes,
+    connections,
+    events,
+    functions,
+    health,
+    items,
+    loops,
+    machines,
+    nodes,
+    providers,
+    tasks,
+)
+
+PUBLIC: tuple[HTTPRouteHandler, ...] = tuple(
+    chain.from_iterable(
+        module.ROUTES
+        for module in (
+            computes,
+            nodes,
+            machines,
+            connections,
+            tasks,
+            items,
+            functions,
+            blobs,
+            providers,
+            events,
+            loops,
+            health,
+        )
+    )
+)
+STYLE_ONLY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def operations() -> tuple[Operation, ...]:
+    """Every public operation."""
+    return tuple(handler.opt["operation"] for handler in PUBLIC)
+
+
+@cache
+def _document() -> bytes:
+    return msgspec.json.format(msgspec.json.encode(document_of(operations())), indent=2)
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document of face 1. Needs no database and no daemon."""
+    return msgspec.json.decode(_document())
+
+
+@get("/v1/openapi.json", include_in_schema=False)
+async def serve_document(request: Request[Any, Any, Any]) -> ASGIResponse:
+    """The document itself."""
+    del request
+    return ASGIResponse(body=_document(), media_type=JSON)
+
+
+@cache
+def _page() -> bytes:
+    return page_of(openapi_document())
+
+
+@get("/docs", include_in_schema=False)
+async def serve_page(request: Request[Any, Any, Any]) -> ASGIResponse:
+    """The document as a page to read; it loads nothing."""
+    del request
+    return ASGIResponse(body=_page(), media_type="text/html", headers={"content-security-policy": STYLE_ONLY})
+
+
+def build_app(unit: Services) -> Guard:
+    """The application, over the parts of a daemon."""
+    app = Litestar(
+        route_handlers=[
+            *PUBLIC,
+            serve_document,
+            serve_page,
+            *agent_blobs.ROUTES,
+            *connect.ROUTES,
+            *meet.ROUTES,
+        ],
+        exception_handlers={Exception: errors.answer},
+        openapi_config=None,
+        logging_config=None,
+        state=State({"unit": unit, "lines": connect.Lines()}),
+    )
+    return Guard(app, unit.settings)

@@ -1,0 +1,173 @@
+"""Two requests that make one connection: what goes up to a node, and what comes down from it.
+
+Decides: how they find each other (both name the same ``cid``) and how the connection ends.
+Never: looks at the bytes. Follows: each direction may end before the other, as with any connection; when
+a client's half breaks, or the node hangs up, the whole is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from sky.api.meeting import Session, SessionEndedError
+from sky.domain.errors import ComputeNotConnected, InvalidRequest, NotFound, SkyError
+from sky.wire import agent
+
+PAIR_SECONDS = 30.0
+CONNECT_SECONDS = 45.0
+PAIRS_MAX = 10_000
+
+Key = tuple[str, str, str]
+"""Kind of connection, id of the compute, ``cid``."""
+
+
+@dataclass(slots=True)
+class _Pair:
+    up: asyncio.Event = field(default_factory=asyncio.Event)
+    down: asyncio.Event = field(default_factory=asyncio.Event)
+    made: asyncio.Event = field(default_factory=asyncio.Event)
+    session: Session | None = None
+    refused: SkyError | None = None
+    halves: int = 0
+
+
+class Channels:
+    """The connections that run through this process."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[Key, _Pair] = {}
+        self._turn = 0
+
+    def turn(self, many: int) -> int:
+        """Whose turn it is among ``many`` nodes."""
+        self._turn += 1
+        return self._turn % many
+
+    async def up(
+        self, key: Key, connect: Callable[[], Awaitable[Session]], body: AsyncIterator[bytes]
+    ) -> None:
+        """Carry ``body`` to the node; returns when all of it was sent or the connection is over."""
+        pair = self._join(key, "up")
+        try:
+            await self._wait(pair.down, key, "down")
+            try:
+                session = await connect()
+            except SkyError as error:
+                pair.refused = error
+                raise
+            pair.session = session
+            pair.made.set()
+            await _carry(session, body)
+        finally:
+            pair.made.set()
+            self._leave(key, pair)
+
+    async def down(self, key: Key) -> AsyncIterator[bytes]:
+        """What comes from the node. The connection is made before this returns."""
+        pair = self._join(key, "down")
+        try:
+            await self._wait(pair.up, key, "up")
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await pair.made.wait()
+            if pair.refused is not None:
+                raise pair.refused
+            if pair.session is None:
+                raise _alone(key, "up")
+        except TimeoutError:
+            self._leave(key, pair)
+            raise _alone(key, "up") from None
+        except BaseException:
+            self._leave(key, pair)
+            raise
+        return self._down(key, pair, pair.session)
+
+    async def _down(self, key: Key, pair: _Pair, session: Session) -> AsyncIterator[bytes]:
+        halved = False
+        try:
+            while (message := await session.receive()) is not None:
+                if isinstance(message, agent.Data):
+                    yield message.content
+                elif isinstance(message, agent.Eof):
+                    halved = pair.halves == 2
+                    return
+                elif isinstance(message, agent.Exit):
+                    session.failure = message.error
+                    return
+        finally:
+            if not halved:
+                session.close()
+            self._leave(key, pair)
+
+    def session(self, key: Key) -> Session | None:
+        """The connection of that name, once it is made."""
+        pair = self._pairs.get(key)
+        return None if pair is None else pair.session
+
+    def _join(self, key: Key, half: str) -> _Pair:
+        pair = self._pairs.get(key)
+        if pair is None:
+            if len(self._pairs) >= PAIRS_MAX:
+                msg = f"more than {PAIRS_MAX} connections are open"
+                raise InvalidRequest(msg, details={"field": "cid", "expected": "fewer connections"})
+            pair = self._pairs[key] = _Pair()
+        event = pair.up if half == "up" else pair.down
+        if event.is_set():
+            msg = f"cid {key[2]!r} is in use for {half}; choose another for a new connection"
+            raise InvalidRequest(msg, details={"field": "cid", "value": key[2], "expected": "an unused cid"})
+        event.set()
+        pair.halves += 1
+        return pair
+
+    def _leave(self, key: Key, pair: _Pair) -> None:
+        pair.halves -= 1
+        if pair.halves <= 0 and self._pairs.get(key) is pair:
+            del self._pairs[key]
+
+    async def _wait(self, other: asyncio.Event, key: Key, half: str) -> None:
+        try:
+            async with asyncio.timeout(PAIR_SECONDS):
+                await other.wait()
+        except TimeoutError:
+            raise _alone(key, half) from None
+
+
+def _alone(key: Key, half: str) -> NotFound:
+    return NotFound(
+        f"no {key[0]}/{half} with cid {key[2]!r} came within {PAIR_SECONDS:g} s; "
+        "open both halves with the same cid",
+        details={"cid": key[2]},
+    )
+
+
+async def _carry(session: Session, body: AsyncIterator[bytes]) -> None:
+    over = asyncio.ensure_future(session.over.wait())
+    try:
+        while True:
+            piece = asyncio.ensure_future(_next(body))
+            await asyncio.wait({piece, over}, return_when=asyncio.FIRST_COMPLETED)
+            if not piece.done():
+                piece.cancel()
+                await asyncio.gather(piece, return_exceptions=True)
+                if session.failure is not None:
+                    raise ComputeNotConnected(session.failure, details={"node": session.node_id})
+                return
+            content = piece.result()
+            if content is None:
+                with contextlib.suppress(SessionEndedError):
+                    await session.send(agent.Eof())
+                return
+            await session.send_bytes(content)
+    except SessionEndedError:
+        return
+    except BaseException:
+        session.close()
+        raise
+    finally:
+        over.cancel()
+
+
+async def _next(body: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(body, None)

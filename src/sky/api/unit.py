@@ -1,0 +1,67 @@
+"""What every operation works with: the parts of a running daemon, and its settings.
+
+Decides: which parts the faces may use, and their limits. Never: builds one (``server`` does).
+Follows: an operation gets everything from here, so a test can run the faces over parts of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sky.api.channels import Channels
+from sky.api.meeting import Meetings
+from sky.domain.provider import Rules
+from sky.kit.clock import Clock
+from sky.kit.signals import Signals
+from sky.kit.version import VERSION
+from sky.store.blobs import Blobs
+from sky.store.db import Database
+from sky.store.events import Hub
+
+GIB = 1024**3
+MIB = 1024**2
+WAIT_SECONDS_MAX = 60
+RECHECK_S = 1.0
+"""How long a waiter trusts that it would have been told; then it looks again by itself."""
+
+Check = Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """What an operator may set about the faces.
+
+    ``hosts`` are further ``host:port`` names that a request may be addressed to, beside the loopback names
+    with the port that it came in on. ``token`` is what a caller other than ``owner_uid`` must bring;
+    None: nobody else gets in. ``spool`` is where a body is kept while it goes to several nodes.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    token: str | None = None
+    owner_uid: int = field(default_factory=os.getuid)
+    blob_bytes_max: int = 5 * GIB
+    body_bytes_max: int = 8 * MIB
+    release: str = VERSION
+    base_url: Callable[[], str] = lambda: "http://127.0.0.1:7590"
+    spool: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """A running daemon's parts. ``ready`` says whether it can serve; ``dependencies`` what it stands on."""
+
+    db: Database
+    blobs: Blobs
+    signals: Signals
+    hub: Hub
+    clock: Clock
+    rules: Rules
+    settings: ApiSettings = field(default_factory=ApiSettings)
+    ready: Mapping[str, Check] = field(default_factory=dict[str, Check])
+    dependencies: Mapping[str, Check] = field(default_factory=dict[str, Check])
+    started_us: int = 0
+    meetings: Meetings = field(default_factory=Meetings)
+    channels: Channels = field(default_factory=Channels)
