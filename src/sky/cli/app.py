@@ -61,6 +61,11 @@ def command(
     return add
 
 
+def later(app: App, where: str, summary: str, *examples: str, name: str, instead: Sequence[str] = ()) -> None:
+    """As ``command``, for a function (``module:name``) whose module is loaded when it is called."""
+    app.command(where, name=name, help=summary, help_epilogue=_examples(examples), synonym=tuple(instead))
+
+
 def only(name: str, *examples: str) -> Callable[[Command], Command]:
     """Makes a function the whole of a noun; the module's ``app`` is then ``noun(name)``."""
 
@@ -80,10 +85,6 @@ def _examples(lines: Sequence[str]) -> str:
 
 def run(words: list[str]) -> int:
     """Carry out a command line that begins with a noun; returns the exit code."""
-    if words[0] == "run":
-        from sky.cli.run import arranged
-
-        words = ["run", *arranged(words[1:])]
     return call(tree(words[0]), words)
 
 
@@ -107,8 +108,10 @@ def tree(*names: str) -> App:
 
 def call(app: App, words: list[str]) -> int:
     """Parse and carry out; a usage error becomes ours."""
+    # Loading what draws pages costs more than most commands do.
+    page = console() if len(words) < 2 or {"--help", "-h"}.intersection(words) else None
     try:
-        ended = app(words, console=console(), error_console=console())
+        ended = app(words, console=page, error_console=page)
     except CycloptsError as error:
         raise refusal(error) from error
     return ended if isinstance(ended, int) else 0
@@ -146,6 +149,11 @@ def refusal(error: CycloptsError) -> CliError:
             return usage(f"{extra} is one word too many", f"{page} shows what is expected")
         case wrong.CoercionError() | wrong.UnknownOptionError():
             return usage(_lower(said), hint if meant else f"{page} shows what is expected")
+        case wrong.MissingArgumentError():
+            name = error.argument.name if error.argument is not None else "an argument"
+            return usage(
+                f"{name} is missing or has no value", hint if meant else f"{page} shows what it takes"
+            )
         case _:
             return usage(_lower(text), f"{page} shows what is expected")
 

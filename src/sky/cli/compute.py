@@ -5,9 +5,18 @@ Decides: which modules those are. Never: does anything itself.
 
 from __future__ import annotations
 
-from sky.cli import computes, machines, run, sessions, view
-from sky.cli.app import noun
+from sky.cli import computes, machines, sessions, view
+from sky.cli.app import later, noun
 
-__all__ = ["app", "computes", "machines", "run", "sessions", "view"]
+__all__ = ["app", "computes", "machines", "sessions", "view"]
 
 app = noun("compute")
+later(
+    app,
+    "sky.cli.run:run_on",
+    "Run a function of a Python file on this compute, as `sky run --compute` does.",
+    "sky compute run dev train.py --epochs 10",
+    "sky compute run dev train.py:train --all",
+    name="run",
+    instead=("call", "submit"),
+)

@@ -19,7 +19,7 @@ from sky.cli.app import Output, Wait, command, noun
 from sky.cli.connection import Api, creating, reading
 from sky.cli.errors import FAILED, REFUSED, CliError, usage
 from sky.cli.watch import compute_until
-from sky.client import calls, calls_machines
+from sky.client import calls
 from sky.client.events import Seen
 from sky.wire import v1
 
@@ -98,11 +98,7 @@ def _tell_price(api: Api, spec: v1.ComputeSpec) -> None:
     """Say what the nodes will cost per hour, from the offers as they are now."""
     prices: list[tuple[float, v1.Offer]] = []
     for wanted in spec.specs:
-        page = api.send(
-            calls_machines.list_offers(
-                kind=None, accelerator=wanted.accelerator, max_price=wanted.max_hourly_cost
-            )
-        )
+        page = api.offers(accelerator=wanted.accelerator, max_price=wanted.max_hourly_cost)
         prices += [
             (price, offer)
             for offer in page.items

@@ -70,6 +70,13 @@ class Api:
             if cursor is None:
                 return
 
+    def offers(self, **filters: Any) -> v1.OfferPage:
+        """What could be bought now; read from the providers when none was read yet (a daemon that just began)."""
+        page = self.send(calls_machines.list_offers(**filters))
+        if page.items or filters.get("refresh"):
+            return page
+        return self.send(calls_machines.list_offers(**{**filters, "refresh": True}))
+
     def _with_near_name(self, missing: NotFound, call: Call[Any]) -> ApiError:
         """The same error with a hint, when what was named resembles something that is there."""
         parts = call.path.split("/")[2:]

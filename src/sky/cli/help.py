@@ -69,7 +69,7 @@ def _entry(console: Console, label: str, description: str, columns: int) -> None
 
 
 def _label(entry: HelpEntry) -> str:
-    if entry.positional_label:
+    if entry.positional_label and not entry.names:
         return entry.positional_label
     names = (*entry.positive_shorts, *entry.positive_names)
     label = ", ".join(names)

@@ -175,7 +175,9 @@ def parser(target: Target, shown: str) -> App:
         exit_on_error=False,
         result_action="return_value",
         suppress_keyboard_interrupt=False,
+        usage=f"sky run {shown} [OPTIONS]",
     )
+    app["--help"].show = False
     app.default(target.function.function)
     return app
 

@@ -68,6 +68,10 @@ def _with_noun(words: list[str]) -> int:
 
     output.prepare()
     try:
+        if words[0] == "run":
+            from sky.cli.run import arranged
+
+            words = ["run", *arranged(words[1:])]
         return app.run(words)
     except SkyError as error:
         ending = errors.ending(error)

@@ -38,7 +38,7 @@ NOUNS: dict[str, Noun] = {
 
 EXITS = (
     (0, "it worked"),
-    (1, "it failed: a task raised, a compute cannot be had, the daemon is in trouble"),
+    (1, "it failed: a task raised, a compute cannot be had"),
     (2, "the command line, a file or a value cannot be accepted as it is"),
     (3, "there is no such thing, or no daemon runs (`sky server status`)"),
     (4, "refused: what is there forbids it, or you may not"),

@@ -13,7 +13,6 @@ from sky.cli import output, render
 from sky.cli.app import Output, noun, only
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.connection import reading
-from sky.client import calls_machines
 from sky.wire import v1
 
 
@@ -38,16 +37,14 @@ def offers(
     """List machines that could be bought now, cheapest first. Prices are USD per hour."""
     check_limit(limit)
     with reading() as api:
-        page = api.send(
-            calls_machines.list_offers(
-                provider=provider,
-                kind=kind,
-                accelerator=accelerator,
-                min_count=min_count,
-                min_vram=min_vram,
-                max_price=max_price,
-                refresh=refresh or None,
-            )
+        page = api.offers(
+            provider=provider,
+            kind=kind,
+            accelerator=accelerator,
+            min_count=min_count,
+            min_vram=min_vram,
+            max_price=max_price,
+            refresh=refresh or None,
         )
     shown = page.items[:limit]
     if output_ == "json":

@@ -58,7 +58,7 @@ def kinds(*, output_: Output = "table") -> int:
 @command(
     app,
     "sky provider add mine --kind local --config price_per_hour=0.5",
-    "sky provider add cloud --kind aws --credential access_key_id=@key.txt --credential secret=-",
+    "sky provider add cloud --kind aws --credential secret=-",
     instead=("create", "new"),
 )
 def add(

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 from cyclopts import CycloptsError, Parameter
 
 from sky.cli import output, values
-from sky.cli.app import Output, call, command, noun, only, refusal
+from sky.cli.app import Output, call, noun, only, refusal
 from sky.cli.computes import Name
 from sky.cli.connection import PATIENCE_S, creating
 from sky.cli.errors import FAILED, CliError, usage
@@ -146,7 +146,9 @@ def _bind(target: Target, shown: str, arguments: list[str]) -> tuple[tuple[Any, 
         _, bound, _ = app.parse_args(arguments)
     except CycloptsError as error:
         wrong = refusal(error)
-        raise usage(f"{target.name}: {wrong}", wrong.hint) from error
+        meant = wrong.hint if wrong.hint and wrong.hint.startswith("did you mean") else None
+        hint = meant or f"`sky run {shown} --help` shows what it takes"
+        raise usage(f"{target.name}: {wrong}", hint) from error
     return bound.args, bound.kwargs
 
 
@@ -278,13 +280,6 @@ def _told(error: BaseException, task: str) -> SkyError:
 app = noun("run")
 
 
-@command(
-    noun("compute"),
-    "sky compute run dev train.py --epochs 10",
-    "sky compute run dev train.py:train --all",
-    name="run",
-    instead=("call", "submit"),
-)
 def run_on(compute: Name, /, *line: Line) -> int:
     """Run a function of a Python file on this compute: the same as `sky run --compute`."""
     return call(noun("run"), arranged(["--compute", compute, *line]))

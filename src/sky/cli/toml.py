@@ -175,8 +175,9 @@ def line_of(text: str, path: tuple[str, ...]) -> int | None:
             whole = (*tables, *_keys(key[1]))
         else:
             continue
-        if whole == path[: len(whole)] and (best is None or len(whole) > best[0]):
-            best = (len(whole), number)
+        shared = min(len(whole), len(path))
+        if whole[:shared] == path[:shared] and (best is None or shared > best[0]):
+            best = (shared, number)
     return best[1] if best else None
 
 

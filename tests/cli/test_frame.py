@@ -1,0 +1,221 @@
+"""The frame of the command: pages, versions, mistyped words, plainness, and what is loaded for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+NOUNS = {
+    "run": [],
+    "compute": [
+        "create", "list", "get", "view", "run", "resize", "delete", "exec", "ls", "upload", "download", "rm",
+        "shell", "forward",
+    ],
+    "task": ["list", "get", "retry", "cancel", "result"],
+    "log": [],
+    "why": [],
+    "offers": [],
+    "provider": ["list", "add", "remove", "kinds"],
+    "server": ["start", "stop", "status", "logs"],
+    "config": ["show", "validate"],
+    "openapi": [],
+    "completion": ["install", "show"],
+}  # fmt: skip
+COMMANDS = [(noun, command) for noun, commands in NOUNS.items() for command in commands] + [
+    (noun,) for noun, commands in NOUNS.items() if not commands
+]
+HEAVY = ("rich.live", "rich", "cyclopts", "httpx2", "litestar", "sqlalchemy", "msgspec", "asyncio")
+
+
+@pytest.mark.parametrize("words", [["--help"], [], ["--version"], ["-h"]], ids=" ".join)
+def test_help_loads_next_to_nothing(words: list[str]) -> None:
+    code = "import sys; from sky.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code, *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "sky.cli.main" in loaded
+    assert not loaded.intersection(HEAVY)
+
+
+def test_help_names_every_noun_and_exit_code(sky: Any) -> None:
+    page = sky("--help").check().out
+    assert sky().check().out == page
+    for noun in NOUNS:
+        assert re.search(rf"^  {noun} ", page, re.MULTILINE)
+    assert re.search(r"^  5 +no daemon answers", page, re.MULTILINE)
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_version(sky: Any) -> None:
+    assert re.fullmatch(r"sky \d+\.\d+\.\d+\n", sky("--version").check().out)
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_page_of_a_noun_lists_its_commands(sky: Any, noun: str) -> None:
+    page = sky(noun, "--help").check().out
+    assert page.startswith(f"Usage: sky {noun}")
+    for command in NOUNS[noun]:
+        assert re.search(rf"^  {command} ", page, re.MULTILINE)
+    assert sky("help", noun).check().out == page
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_a_page_with_examples(sky: Any, words: tuple[str, ...]) -> None:
+    page = sky(*words, "--help").check().out
+    assert f"Usage: sky {' '.join(words)}" in page
+    assert re.search(rf"^  \$ .*sky {' '.join(words)}", page, re.MULTILINE)
+    assert max(map(len, page.splitlines())) <= 80
+
+
+USAGE = [
+    (["cmpute", "list"], "there is no command 'cmpute'", "did you mean `sky compute`?"),
+    (["jobs"], "there is no command 'jobs'", "did you mean `sky task`?"),
+    (["--verson"], "there is no option '--verson'", "`sky --help`"),
+    (["compute", "lst"], 'unknown command "lst"', "did you mean `list`?"),
+    (["compute", "ps"], 'unknown command "ps"', "did you mean `list`?"),
+    (["compute", "create", "--node", "2"], "unknown option: --node", "did you mean --nodes?"),
+    (["compute", "create", "--nodes", "-1"], "--nodes: expected `int` >= 0, got -1", None),
+    (["compute", "create", "--nodes", "99999"], "--nodes: expected `int` <= 10000, got 99999", None),
+    (["compute", "create", "--nodes", "many"], "'many' is not a number of nodes", "a range such as 1:4"),
+    (["compute", "create", "--nodes", "4:1"], "4:1 begins above its end", "1:4"),
+    (["compute", "create", "--cpus", "0"], "--cpus: expected `int` >= 1, got 0", None),
+    (["compute", "create", "--cpus", "two"], 'unable to convert "two" into int', "--help"),
+    (["compute", "create", "--ttl", "soon"], "ttl 'soon' is not a time", "10m"),
+    (["compute", "create", "--env", "NAME"], "--env 'NAME' sets nothing", "NAME=VALUE"),
+    (["compute", "create", "a", "--name", "b"], "two names were given", "give one"),
+    (["compute", "create", "--allocation", "sport"], "choose from", "did you mean `spot`?"),
+    (["compute", "create", "--accelerator", "A100:x"], "no count behind its colon", "A100:4"),
+    (["compute", "create", "--spec", "nowhere.json"], "nowhere.json cannot be read", None),
+    (["compute", "list", "--state", "redy"], 'invalid value "redy" for --state', "did you mean `ready`?"),
+    (["compute", "list", "--limit", "0"], "--limit 0 is out of range", "1 to"),
+    (["compute", "list", "-o", "yaml"], 'invalid value "yaml" for -o', "--help"),
+    (["compute", "get"], "COMPUTE is missing", "`sky compute get --help`"),
+    (["compute", "get", "a", "b"], "'b' is one word too many", "`sky compute get --help`"),
+    (["compute", "exec", "dev"], "no command was given", "sky compute exec"),
+    (["compute", "forward", "dev", "http"], "'http' is not a port", "8080:80"),
+    (["compute", "upload", "dev", "nowhere"], "there is no file nowhere", None),
+    (["task", "list", "--state", "done"], 'invalid value "done" for --state', "--help"),
+    (["task", "result", "tsk_1", "--wait", "-1"], "--wait", None),
+    (["provider", "add", "x"], "--kind is missing", "--help"),
+    (["provider", "add", "x", "--kind", "k", "--credential", "s3cret"], "needs NAME=VALUE", None),
+    (["server", "start", "--port", "70000"], "--port 70000 is not a port", "65535"),
+    (["server", "start", "--timeout", "0"], "--timeout 0 leaves no time", None),
+    (["server", "logs", "--lines", "-3"], "--lines", None),
+    (["openapi", "v7"], 'invalid value "v7"', "--help"),
+    (["run"], "no file was given", "FILE.py"),
+    (["run", "train"], "'train' is no Python file", "FILE.py"),
+    (["run", "nowhere.py"], "there is no file nowhere.py", "FILE.py"),
+    (["config", "validate", "nowhere.toml"], "there is no file nowhere.toml", None),
+    (["completion", "show", "--shell", "tcsh"], 'invalid value "tcsh"', None),
+]
+
+
+@pytest.mark.parametrize(("words", "said", "hint"), USAGE, ids=[" ".join(case[0]) for case in USAGE])
+def test_what_cannot_be_meant_is_refused(sky: Any, words: list[str], said: str, hint: str | None) -> None:
+    ended = sky(*words).check(2)
+    assert not ended.out
+    first, *rest = ended.err.splitlines()
+    assert first.startswith("error: usage: ")
+    assert said.lower() in first.lower()
+    assert len(rest) <= 1
+    if hint is not None:
+        assert rest
+        assert rest[0].startswith("hint: ")
+        assert hint in rest[0]
+    assert "s3cret" not in ended.err
+
+
+READING = [
+    ["compute", "list"], ["compute", "get", "dev"], ["compute", "delete", "dev", "--yes"],
+    ["compute", "resize", "dev", "2"], ["compute", "view", "dev"], ["compute", "exec", "dev", "ls"],
+    ["compute", "ls", "dev"], ["compute", "rm", "dev", "x"], ["compute", "download", "dev", "x"],
+    ["compute", "shell", "dev"], ["compute", "forward", "dev", "80"], ["task", "list"],
+    ["task", "get", "tsk_1"], ["task", "cancel", "tsk_1"], ["task", "retry", "tsk_1"],
+    ["task", "result", "tsk_1"], ["log"], ["log", "dev", "-f"], ["why", "dev"], ["offers"],
+    ["provider", "list"], ["provider", "kinds"], ["provider", "remove", "x"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_reading_starts_no_daemon(sky: Any, words: list[str]) -> None:
+    ended = sky(*words).check(5)
+    assert ended.err.startswith(f"error: daemon_unreachable: no daemon runs for {sky.home}")
+    assert "`sky server start`" in ended.err
+    assert not sky.home.exists()
+
+
+def test_a_named_daemon_that_is_gone_is_not_replaced(sky: Any) -> None:
+    ended = sky("compute", "create", "x", SKY_URL="http://127.0.0.1:9").check(5)
+    assert "http://127.0.0.1:9" in ended.err
+    assert not sky.home.exists()
+
+
+def test_what_nobody_foresaw_is_one_line_too(sky: Any) -> None:
+    # A state folder that is a file: not a mistake that any command looks for.
+    sky.home.write_text("not a folder")
+    ended = sky("compute", "create", "x")
+    assert ended.code == 1
+    assert ended.err.startswith("error: ")
+    assert "Traceback" not in ended.err
+
+
+def test_debug_shows_the_way(sky: Any) -> None:
+    assert "Traceback" in sky("compute", "list", SKY_DEBUG="1").err
+
+
+def test_nothing_is_coloured_in_a_pipe(sky: Any) -> None:
+    for words in (
+        ["--help"],
+        ["compute", "--help"],
+        ["compute", "lst"],
+        ["server", "status"],
+        ["config", "show"],
+    ):
+        ended = sky(*words, FORCE_COLOR="1")
+        assert "\x1b" not in ended.out + ended.err
+
+
+def test_colours_on_a_terminal_and_not_with_no_color(sky: Any) -> None:
+    for words in (["--help"], ["compute", "--help"], ["compute", "lst"]):
+        with sky.terminal(*words) as plain:
+            assert "\x1b[" in plain.end().out
+        with sky.terminal(*words, NO_COLOR="1") as plain:
+            assert "\x1b[" not in plain.end().out
+
+
+def test_a_reader_that_leaves_is_no_error(sky: Any) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", "from sky.cli.main import main; raise SystemExit(main(['--help']))"]
+    done = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=30, check=False, env=sky.environment
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_completion_of_every_noun_and_command(sky: Any) -> None:
+    script = sky("completion", "show", "--shell", "bash").check().out
+    for noun, commands in NOUNS.items():
+        assert noun in script
+        for command in commands:
+            assert command in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=10)
+
+
+def test_completion_is_installed_where_it_was_told(sky: Any) -> None:
+    file = sky.folder / "sky.bash"
+    words = ["completion", "install", "--shell", "bash", "--file", str(file), "--no-startup"]
+    assert sky(*words).check().out.strip() == str(file)
+    assert "sky" in file.read_text()
+    assert not (sky.folder / ".bashrc").exists()
