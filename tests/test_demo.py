@@ -29,7 +29,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SKY_")}
     environment |= {"TMPDIR": str(folder), "HOME": str(folder / "home"), "COLUMNS": "110"}
     (folder / "home").mkdir()
-    return subprocess.Popen(
+    demo = subprocess.Popen(
         [*DEMO, *more],
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -38,6 +38,13 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+    # Before it has made its folder it has nothing to leave behind, and an interpreter that is only starting
+    # says so in its own way.
+    deadline_s = time.monotonic() + END_S
+    while not list(folder.glob("skyfleet-*")) and demo.poll() is None:
+        assert time.monotonic() < deadline_s, "the demo did not begin"
+        time.sleep(0.005)
+    return demo
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -86,7 +93,10 @@ def test_interrupted_demo_leaves_nothing(part: int, tmp_path: Path) -> None:
 
 def test_demo_that_is_interrupted_twice_ends_at_once(tmp_path: Path) -> None:
     demo = start(tmp_path)
-    time.sleep(4)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "1/24" in line:
+            break
     os.killpg(demo.pid, signal.SIGINT)
     time.sleep(0.1)
     os.killpg(demo.pid, signal.SIGINT)
