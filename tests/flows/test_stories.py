@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.flows.world import FUNCTION_SHA, World
 
 from sky.kit import faults
 from sky.providers.fake.cloud import Pace
@@ -13,7 +14,6 @@ from sky.store.tx import Tx
 from sky.verbs import computes as compute_verbs
 from sky.verbs import tasks as task_verbs
 from sky.wire import v1
-from tests.flows.world import FUNCTION_SHA, World
 
 SPEC = v1.ComputeSpec(specs=(v1.Spec(provider=v1.ProviderRef(kind="fake")),), nodes=v1.NodeBounds(desired=2))
 CALLS = 5

@@ -77,7 +77,9 @@ class SimAgent:
                 self.world.ran[item.execution] = self.world.ran.get(item.execution, 0) + 1
         for execution in mail.cancel:
             if self.running.pop(execution, None) is not None:
-                self.unheard.append(wire.Outcome(execution=execution, state="cancelled", seconds=0.0, ago_s=0.0))
+                self.unheard.append(
+                    wire.Outcome(execution=execution, state="cancelled", seconds=0.0, ago_s=0.0)
+                )
         for execution, item in list(self.running.items()):
             outcome = self.world.answer(item)
             if outcome is not None:
@@ -187,7 +189,9 @@ class World:
         self._looking.dispose()
 
     def _setup(self, node_id: str, case: NodeCase) -> AgentSetup:
-        return AgentSetup(url="http://127.0.0.1:1", token=f"token of {node_id}", spec={"rank": case.node.rank})
+        return AgentSetup(
+            url="http://127.0.0.1:1", token=f"token of {node_id}", spec={"rank": case.node.rank}
+        )
 
     async def _launched(self, order: LaunchOrder, _machine: Machine) -> None:
         self.agents[order.tag] = SimAgent(order.tag, self)

@@ -50,7 +50,9 @@ class SkyError(Exception):
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, details: dict[str, Any] | None = None, after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, details: dict[str, Any] | None = None, after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.details = details

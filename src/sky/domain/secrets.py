@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 _NAMES = re.compile(
     r"(?:^|[_\-.])(?:password|passwd|secret|token|api[_\-]?key|apikey|access[_\-]?key(?:[_\-]?id)?|"
@@ -32,7 +32,7 @@ _SHAPES = (
 def find(value: Any, field: str) -> Iterator[tuple[str, str]]:
     """(field path, why) for everything in ``value`` that looks like a credential."""
     if isinstance(value, Mapping):
-        for key, inner in value.items():
+        for key, inner in cast("Mapping[str, Any]", value).items():
             path = f"{field}.{key}"
             if isinstance(inner, str) and inner and _NAMES.search(str(key)):
                 yield path, f"its name {key!r} says that it is a credential"
@@ -44,5 +44,5 @@ def find(value: Any, field: str) -> Iterator[tuple[str, str]]:
                 yield field, f"its value looks like {what}"
                 return
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        for index, inner in enumerate(value):
+        for index, inner in enumerate(cast("Sequence[Any]", value)):
             yield from find(inner, f"{field}[{index}]")

@@ -206,8 +206,7 @@ ENDINGS: dict[str, type[_Ended]] = {
 
 # The worst outcome of a task on several ranks is the task's: what is unknown outweighs what is known.
 _WORST_FIRST = (INDETERMINATE, FAILED, TIMED_OUT, CANCELLED)
-_TASK_ENDINGS: dict[str, type[TaskFailed] | type[TaskIndeterminate] | type[TaskTimedOut] | type[TaskCancelled]]
-_TASK_ENDINGS = {
+_TASK_ENDINGS: dict[str, type[TaskFailed | TaskIndeterminate | TaskTimedOut | TaskCancelled]] = {
     INDETERMINATE: TaskIndeterminate,
     FAILED: TaskFailed,
     TIMED_OUT: TaskTimedOut,

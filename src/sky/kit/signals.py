@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Self
 
 
 class Listener:
@@ -20,11 +21,13 @@ class Listener:
         self._key = key
         self._event = asyncio.Event()
 
-    def __enter__(self) -> Listener:
+    def __enter__(self) -> Self:
         self._signals.add(self._key, self._event)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._signals.remove(self._key, self._event)
 
     async def wait(self, timeout_s: float) -> bool:

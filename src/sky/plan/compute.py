@@ -43,7 +43,9 @@ def plan(view: ComputeView, now_us: int) -> Decision[Action]:
     if lease is not None:
         return lease
     if view.state == c.FAILED:
-        facts = tuple(n.NodeDeleting(node.id, now_us) for node in view.nodes if node.state in n.WANTED | {n.LOST})
+        facts = tuple(
+            n.NodeDeleting(node.id, now_us) for node in view.nodes if node.state in n.WANTED | {n.LOST}
+        )
         return Decision(facts, view.lease_expires_us, "failed; it is kept until it is deleted")
     return _running(view, now_us)
 
@@ -56,7 +58,9 @@ def _lease(view: ComputeView, now_us: int) -> Decision[Action] | None:
     if view.delete_on_exit:
         facts = (c.ComputeAbandoned(view.id), c.ComputeDeleting(view.id, now_us))
         return Decision(facts, None, f"its holder {view.lease_owner!r} let the lease lapse; deleting")
-    return Decision((c.LeaseReleased(view.id),), None, f"its holder {view.lease_owner!r} let the lease lapse; kept")
+    return Decision(
+        (c.LeaseReleased(view.id),), None, f"its holder {view.lease_owner!r} let the lease lapse; kept"
+    )
 
 
 def _deleting(view: ComputeView, now_us: int) -> Decision[Action]:
@@ -92,9 +96,13 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
             None,
             f"{len(broken)} nodes could not be made ready; given up",
         )
-    hopeless = [x for x in view.nodes if x.state == n.FAILED and x.generation == view.generation and x.rank < wish]
+    hopeless = [
+        x for x in view.nodes if x.state == n.FAILED and x.generation == view.generation and x.rank < wish
+    ]
     if hopeless:
-        return Decision((c.ComputeFailed(view.id, hopeless[-1].last_error),), None, "no offer can ever serve it")
+        return Decision(
+            (c.ComputeFailed(view.id, hopeless[-1].last_error),), None, "no offer can ever serve it"
+        )
     taken = {node.rank for node in view.nodes if _holds_rank(node, now_us)}
     missing = [rank for rank in range(wish) if rank not in taken]
     actions.extend(AskForNode(view.id, rank, view.generation) for rank in missing)

@@ -38,7 +38,9 @@ def plan(view: DispatchView, now_us: int) -> tuple[ExecutionAssigned, ...]:
     return tuple(assigned)
 
 
-def _least_loaded(heap: list[tuple[int, int]], by_rank: dict[int, NodeView], active: dict[int, int]) -> int | None:
+def _least_loaded(
+    heap: list[tuple[int, int]], by_rank: dict[int, NodeView], active: dict[int, int]
+) -> int | None:
     while heap:
         load, rank = heap[0]
         node = by_rank[rank]

@@ -128,7 +128,7 @@ def _serving(case: NodeCase, now_us: int) -> Decision[Action]:
     if case.ttl_us and silent_us >= case.ttl_us + LEASE_MARGIN_US:
         error = {
             "code": "node_lost",
-            "message": f"node {case.node.id} was silent for {silent_us // 1_000_000} s, longer than its lease",
+            "message": f"node {case.node.id} was silent for {silent_us // 1_000_000} s, beyond its lease",
             "retryable": True,
         }
         return Decision((n.NodeLost(case.node.id, error, now_us),), None, "its lease ran out")

@@ -1,7 +1,8 @@
 """Which offer to buy for a node.
 
 Decides: which offers a spec allows, in which order, at which price, and why each other one was passed over.
-Never: asks a provider. Follows: the same offers and spec give the same choice; of equal prices, the smallest machine is taken.
+Never: asks a provider. Follows: the same offers and spec give the same choice, and of equal prices the
+smallest machine is taken.
 """
 
 from __future__ import annotations

@@ -27,4 +27,6 @@ class Dispatch(InnerLoop):
         tx.apply(*assigned)
         if view.scalable and len(assigned) < len(view.waiting):
             tx.touch(f"computes/{key_id}")
-        return Done(f"assigned {len(assigned)} of {len(view.waiting)} waiting to {len(view.nodes)} ready nodes")
+        return Done(
+            f"assigned {len(assigned)} of {len(view.waiting)} waiting to {len(view.nodes)} ready nodes"
+        )

@@ -96,7 +96,9 @@ class Nodes(OuterLoop):
             return self._refused(case, answer.refused, now_us)
         error = error_value("busy", f"{node.offer.provider_name}: {answer.again}", retryable=True)
         note = n.NodeNoted(node.id, error)
-        return Done(f"buying it gave no answer: {answer.again}", now_us + answer.after_us, lambda tx: _apply(tx, note))
+        return Done(
+            f"buying it gave no answer: {answer.again}", now_us + answer.after_us, lambda tx: _apply(tx, note)
+        )
 
     async def _buy(self, provider_id: str, order: LaunchOrder) -> _Launched:
         try:
@@ -118,7 +120,9 @@ class Nodes(OuterLoop):
         node = case.node
         if machine.state == "gone":
             error = error_value("node_lost", f"its machine ended at once: {machine.reason}", retryable=True)
-            return Done("its machine ended at once", None, lambda tx: _apply(tx, n.NodeBroken(node.id, now_us, error)))
+            return Done(
+                "its machine ended at once", None, lambda tx: _apply(tx, n.NodeBroken(node.id, now_us, error))
+            )
         fact = n.NodeLaunched(
             node.id,
             machine=machine.id,
@@ -127,7 +131,9 @@ class Nodes(OuterLoop):
             launched_us=machine.launched_us or now_us,
             connect_deadline_us=now_us + case.connect_timeout_us,
         )
-        return Done(f"machine {machine.id} is there", now_us + plan.PROBE_COMING_US, lambda tx: _apply(tx, fact))
+        return Done(
+            f"machine {machine.id} is there", now_us + plan.PROBE_COMING_US, lambda tx: _apply(tx, fact)
+        )
 
     def _refused(self, case: NodeCase, refused: Refused, now_us: int) -> Done:
         node = case.node
@@ -183,7 +189,11 @@ class Nodes(OuterLoop):
             return self._not_given_back(case, str(error) or type(error).__name__, now_us)
         listed = machine is not None or self._settled(provider, case, now_us)
         if listed and (machine is None or machine.state == "gone"):
-            return Done("its provider says that it is gone", None, lambda tx: _apply(tx, n.NodeDeleted(node.id, now_us)))
+            return Done(
+                "its provider says that it is gone",
+                None,
+                lambda tx: _apply(tx, n.NodeDeleted(node.id, now_us)),
+            )
         waited = now_us - (node.deleting_us or now_us)
         again = min(max(ENDING_FIRST_US, waited // 4), ENDING_LONGEST_US)
         return Done("its machine is still ending", now_us + again)
@@ -198,7 +208,11 @@ class Nodes(OuterLoop):
         def write(tx: Tx) -> None:
             tx.apply(n.NodeDeletionFailed(node.id, error))
             view = snapshots.compute_view(tx.connection, node.compute_id)
-            if view is not None and view.state == c.DELETING and (view.last_error or {}).get("message") != message:
+            if (
+                view is not None
+                and view.state == c.DELETING
+                and (view.last_error or {}).get("message") != message
+            ):
                 tx.apply(c.DeletionFailed(node.compute_id, error))
 
         return Done(message, now_us + again, write)

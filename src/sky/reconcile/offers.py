@@ -9,14 +9,13 @@ import asyncio
 from typing import ClassVar
 
 import msgspec
-import sqlalchemy as sa
 
 from sky.domain.offer import Offer
 from sky.kit.clock import SECOND_US, Clock
 from sky.providers.base import AgainLater, Gone, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
-from sky.store.schema import offers, providers
+from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.verbs.attempts import error_value
 
@@ -49,21 +48,16 @@ class Offers(OuterLoop):
         ttl_us = provider.offers_ttl_seconds * SECOND_US
 
         def write(tx: Tx) -> None:
-            tx.connection.execute(sa.delete(offers).where(offers.c.provider_id == key_id))
-            if found:
-                tx.connection.execute(sa.insert(offers), [_row(tx, o, ttl_us) for o in found])
-            done = sa.update(providers).where(providers.c.id == key_id)
-            tx.connection.execute(done.values(offers_fetched_us=tx.now_us, last_error=None))
+            providers.replace_offers(tx, key_id, [_row(tx, o, ttl_us) for o in found])
             tx.signal(f"offers/{key_id}")
 
         return Done(f"{len(found)} offers", None, write)
 
     def _failed(self, provider_id: str, message: str, code: str, after_us: int) -> Done:
-        error = error_value("provider_refused", message, retryable=code == "busy", code=code)
+        error = error_value("provider_refused", message, retryable=code == "busy", reason=code)
 
         def write(tx: Tx) -> None:
-            changed = sa.update(providers).where(providers.c.id == provider_id).values(last_error=error)
-            tx.connection.execute(changed)
+            providers.note_error(tx, provider_id, error)
             tx.signal(f"offers/{provider_id}")
 
         return Done(message, self._clock.now_us() + after_us, write)

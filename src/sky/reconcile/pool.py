@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-import sqlalchemy as sa
-
 from sky.providers.base import Context, Gone, Provider
 from sky.providers.registry import Registry
 from sky.store.db import Database
-from sky.store.schema import providers
+from sky.store.rows import providers
 
 Unseal = Callable[[bytes], Mapping[str, str]]
 
@@ -36,18 +34,18 @@ class RowPool:
         self._made: dict[str, tuple[int, Provider]] = {}
 
     async def get(self, provider_id: str) -> Provider:
-        """The provider of that row. Raises ``Gone`` when there is none, ``Refused`` when it cannot be made."""
-        row = await self._db.read(
-            lambda c: c.execute(sa.select(providers).where(providers.c.id == provider_id)).first()
-        )
+        """That row's provider. Raises ``Gone`` when there is none, ``Refused`` when it cannot be made."""
+        row = await self._db.read(lambda c: providers.find(c, provider_id))
         if row is None:
             self._made.pop(provider_id, None)
             msg = f"there is no provider {provider_id} any more"
             raise Gone(msg)
         kept = self._made.get(provider_id)
-        if kept is not None and kept[0] == row.version:
+        if kept is not None and kept[0] == row["version"]:
             return kept[1]
-        credentials = self._unseal(row.credentials) if row.credentials else {}
-        provider = self._registry.build(row.kind, row.id, row.name, row.config, credentials, self._context)
-        self._made[provider_id] = (row.version, provider)
+        credentials: Mapping[str, str] = self._unseal(row["credentials"]) if row["credentials"] else {}
+        provider = self._registry.build(
+            row["kind"], row["id"], row["name"], row["config"], credentials, self._context
+        )
+        self._made[provider_id] = (row["version"], provider)
         return provider

@@ -205,4 +205,3 @@ class Runner:
         if not self._stopping:
             self.offer(key)
             self._pump()
-

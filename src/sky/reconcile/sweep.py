@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-import sqlalchemy as sa
 import structlog
 
 from sky.domain import compute as c
@@ -19,8 +18,8 @@ from sky.providers.base import AgainLater, Gone, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store.db import Database
-from sky.store.schema import computes, idempotency, nodes
-from sky.store.tx import IDEMPOTENCY_KEPT_US, Tx
+from sky.store.rows import computes, nodes
+from sky.store.tx import Tx
 
 _log = structlog.get_logger(__name__)
 SWEEP_EVERY_US = 60 * SECOND_US
@@ -48,17 +47,10 @@ class Sweep(OuterLoop):
         except (AgainLater, Refused, TimeoutError) as error:
             return Done(f"its machines could not be listed: {error}", next_us)
         tags = [m.tag for m in machines if m.state != "gone"]
-        owned = await self._db.read(
-            lambda connection: {
-                row.id: row
-                for row in connection.execute(
-                    sa.select(nodes.c.id, nodes.c.compute_id, nodes.c.state).where(nodes.c.id.in_(tags))
-                )
-            }
-        )
-        strays = [tag for tag in tags if tag not in owned or owned[tag].state in n.FINAL]
+        owned = await self._db.read(lambda connection: nodes.owners(connection, tags))
+        strays = [tag for tag in tags if tag not in owned or owned[tag]["state"] in n.FINAL]
         if not strays:
-            return Done(f"{len(tags)} machines, each owned by a node", next_us, _forget)
+            return Done(f"{len(tags)} machines, each owned by a node", next_us, lambda tx: tx.forget_keys())
         stray = strays[0]
         _log.warning("stray.terminated", tag=stray, provider=key_id)
         try:
@@ -66,18 +58,13 @@ class Sweep(OuterLoop):
                 await provider.terminate(stray, None)
         except (AgainLater, Refused, Gone, TimeoutError) as error:
             return Done(f"stray {stray} could not be ended: {error}", next_us)
-        compute_id = owned[stray].compute_id if stray in owned else None
+        compute_id = owned[stray]["compute_id"] if stray in owned else None
 
         def write(tx: Tx) -> None:
             if compute_id is None:
                 return
-            state = tx.connection.execute(sa.select(computes.c.state).where(computes.c.id == compute_id)).scalar()
-            if state in c.LIVE:
+            if computes.state_of(tx.connection, compute_id) in c.LIVE:
                 tx.apply(c.StraysTerminated(compute_id))
 
         more_us = self._clock.now_us() + SECOND_US
         return Done(f"ended {stray}, which no node owns", more_us, write)
-
-
-def _forget(tx: Tx) -> None:
-    tx.connection.execute(sa.delete(idempotency).where(idempotency.c.created_us < tx.now_us - IDEMPOTENCY_KEPT_US))

@@ -47,7 +47,10 @@ def _ask_netlink(peer_ip: bytes, peer_port: int, our_ip: bytes, our_port: int) -
     )
     body = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + socket_id
     header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
-    with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link,
+    ):
         link.settimeout(_TIMEOUT_S)
         link.send(header + body)
         reply = link.recv(_REPLY_BYTES)
@@ -77,5 +80,6 @@ class OwnerProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: object) -> None:  # type: ignore[override]
         super().connection_made(transport)  # type: ignore[arg-type]
-        uid = uid_of(self.client, self.server) if self.client and self.server else None
+        ours, port = self.server or ("", None)
+        uid = uid_of(self.client, (ours, port)) if self.client and port is not None else None
         self.app_state = {**self.app_state, "peer_uid": uid}

@@ -21,10 +21,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon's settings. Each is also an environment variable: ``SKY_`` and its name in capitals."""
 
     home: Annotated[Path, Meta(description="State folder, mode 0700: database, blobs, nodes, logs.")]
-    host: Annotated[str, Meta(description="Address to listen on. Only loopback addresses are accepted.")] = "127.0.0.1"
+    host: Annotated[str, Meta(description="Address to listen on. Only loopback addresses are accepted.")] = (
+        "127.0.0.1"
+    )
     port: Annotated[
         int | None,
-        Meta(description="Port to listen on; 0: any free one. Unset: 7590, or any free one when it is taken."),
+        Meta(
+            description="Port to listen on; 0: any free one. Unset: 7590, or any free one when it is taken."
+        ),
     ] = None
     database: Annotated[
         str | None, Meta(description="SQLite file or database URL. Unset: `sky.db` in the state folder.")
@@ -37,9 +41,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     full_sync: Annotated[
         bool, Meta(description="Wait for the disk at every commit, so that a power cut loses nothing either.")
     ] = False
-    log_level: Annotated[str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")] = (
-        "info"
-    )
+    log_level: Annotated[
+        str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")
+    ] = "info"
 
     @property
     def database_url(self) -> str:
@@ -75,7 +79,8 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
         raise SettingsError(msg) from error
     if settings.host not in LOOPBACK:
         msg = (
-            f"host: {settings.host!r} is not a loopback address; this release serves 127.0.0.1, ::1 or localhost "
+            f"host: {settings.host!r} is not a loopback address; this release serves 127.0.0.1, ::1 or "
+            "localhost 
             "only, since it has neither TLS nor users"
         )
         raise SettingsError(msg)

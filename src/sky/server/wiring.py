@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from sky.api.unit import ApiSettings, Services
 from sky.domain.provider import Abilities, KindInfo, Rules
 from sky.domain.snapshots import NodeCase
@@ -34,7 +32,7 @@ from sky.server.settings import Settings
 from sky.store.blobs import Blobs
 from sky.store.db import Committed, Database
 from sky.store.events import Hub
-from sky.store.schema import providers
+from sky.store.rows import providers
 from sky.store.tx import Tx
 
 TICK_STALE_S = 15.0
@@ -175,13 +173,13 @@ def deployment_of(keys: Keys) -> str:
 
 def touch_providers(tx: Tx) -> None:
     """At a start: look at what every provider has, since machines may have ended meanwhile."""
-    for row in tx.connection.execute(sa.select(providers.c.id)):
-        tx.touch(f"sweep/{row.id}")
+    for provider_id in providers.ids(tx.connection):
+        tx.touch(f"sweep/{provider_id}")
 
 
 async def answers(db: Database) -> bool:
     """Whether the database answers."""
-    return await db.read(lambda c: c.execute(sa.select(1)).scalar()) == 1
+    return await db.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
 
 
 async def ticks(runner: Runner, clock: Clock) -> bool:

@@ -14,8 +14,10 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import sqlalchemy as sa
+from typing_extensions import Buffer
 
 from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge, StorageFull
 from sky.kit import faults
@@ -27,6 +29,12 @@ from sky.store.tx import Tx
 ROW_BYTES_MAX = 64 * 1024
 CHUNK_BYTES = 1024 * 1024
 INLINE_BYTES_MAX = 256 * 1024
+
+
+class Hash(Protocol):
+    """What a running hash can do."""
+
+    def update(self, data: Buffer, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +173,14 @@ class _Spool:
     async def open(cls, folder: Path) -> _Spool:
         return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
 
-    async def take(self, piece: bytearray, digest: hashlib._Hash) -> None:
+    async def take(self, piece: bytearray, digest: Hash) -> None:
         try:
             await asyncio.to_thread(self._take, piece, digest)
         except OSError as error:
             msg = f"the disk that holds the blobs refused to write ({error.strerror}); nothing was stored"
             raise StorageFull(msg) from error
 
-    def _take(self, piece: bytearray, digest: hashlib._Hash) -> None:
+    def _take(self, piece: bytearray, digest: Hash) -> None:
         digest.update(piece)
         view = memoryview(piece)
         while view:
@@ -185,7 +193,7 @@ class _Spool:
     def _keep(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._path is not None:
-            os.replace(self._path, path)
+            Path(self._path).replace(path)
 
     async def discard(self) -> None:
         os.close(self._descriptor)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
 from sky.domain.errors import Busy, SkyError, StorageFull
@@ -79,7 +80,7 @@ def make_engine(url: str, *, writer: bool, full_sync: bool = False) -> sa.Engine
 
 
 def _tune_sqlite(engine: sa.Engine, *, begin: str, full_sync: bool) -> None:
-    @sa.event.listens_for(engine, "connect")
+    @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves; the driver's own is deferred
         for pragma in (
@@ -92,7 +93,7 @@ def _tune_sqlite(engine: sa.Engine, *, begin: str, full_sync: bool) -> None:
         ):
             connection.execute(f"PRAGMA {pragma}")
 
-    @sa.event.listens_for(engine, "begin")
+    @event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql(begin)
 
@@ -229,7 +230,7 @@ class Database:
         try:
             with self._writer_engine.connect() as connection:
                 outcomes = self._commit(connection, jobs)
-        except BaseException as error:  # noqa: BLE001 - a writer that ended would hang every caller
+        except BaseException as error:
             outcomes = [_Outcome(job, error=error) for job in jobs]
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -273,7 +274,7 @@ class Database:
         try:
             value = job.verb(tx)
             tx.flush()
-        except Exception as error:  # noqa: BLE001 - it is the caller's: handed over, and nothing of it written
+        except Exception as error:
             if alone:
                 raise _Refused(error) from error
             connection.exec_driver_sql("ROLLBACK TO verb")

@@ -36,11 +36,11 @@ def upgrade(url: str) -> bool:
         if have == HEAD:
             return False
         if have is not None and have > HEAD:
-            msg = f"the database has schema {have}, this release knows {HEAD}: it was written by a newer release"
+            msg = f"the database has schema {have}, this release knows {HEAD}: written by a newer release"
             raise NewerDatabaseError(msg)
         # Alembic takes half a second to import: only a database that needs it pays.
-        from alembic import command  # noqa: PLC0415
-        from alembic.config import Config  # noqa: PLC0415
+        from alembic import command
+        from alembic.config import Config
 
         config = Config()
         config.set_main_option("script_location", str(FOLDER))

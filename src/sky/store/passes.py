@@ -99,8 +99,10 @@ def row(connection: sa.Connection, key: str) -> PassRow | None:
     return found[0] if found and found[0].key == key else None
 
 
-def rows(connection: sa.Connection, *, key_prefix: str = "", about: str = "", limit: int = 500) -> Sequence[PassRow]:
-    """Notes, the latest decision first: of keys that begin with ``key_prefix`` or are about the id ``about``."""
+def rows(
+    connection: sa.Connection, *, key_prefix: str = "", about: str = "", limit: int = 500
+) -> Sequence[PassRow]:
+    """Notes of keys that begin with ``key_prefix`` or are about the id ``about``, latest decision first."""
     query = sa.select(
         passes.c.key,
         passes.c.version,

@@ -14,7 +14,7 @@ from sky.wire import v1
 
 
 def _message(error: Any) -> str | None:
-    return error.get("message") if isinstance(error, dict) else None
+    return None if error is None else str(error["message"])
 
 
 def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None) -> v1.Event:

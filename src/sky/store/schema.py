@@ -209,7 +209,10 @@ sa.Index("ix_executions_task", executions.c.task_id, executions.c.ordinal)
 # Literals, not parameters: a database uses a partial index only where it can see its condition in the query.
 IS_WAITING = executions.c.state == sa.literal_column("'created'")
 IS_ON_NODE = executions.c.state.in_(
-    [sa.literal_column(f"'{s}'") for s in ("assigned", "dispatching", "accepted", "started", "cancel_requested")]
+    [
+        sa.literal_column(f"'{s}'")
+        for s in ("assigned", "dispatching", "accepted", "started", "cancel_requested")
+    ]
 )
 sa.Index(
     "ix_executions_waiting",

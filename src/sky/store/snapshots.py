@@ -28,6 +28,7 @@ from sky.domain.snapshots import (
 )
 from sky.domain.task import Tries
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
+from sky.store.sql import Row, many, one
 
 ASSIGNMENTS_MAX = 1_000
 ATTEMPTS_MAX = 1_000
@@ -90,14 +91,14 @@ def bounds_of(spec: Mapping[str, Any]) -> Bounds:
 
 def compute_view(connection: sa.Connection, compute_id: str) -> ComputeView | None:
     """A compute and its nodes that are not over, with those that failed in its current generation."""
-    row = connection.execute(sa.select(computes).where(computes.c.id == compute_id)).mappings().first()
+    row = one(connection, sa.select(computes).where(computes.c.id == compute_id))
     if row is None:
         return None
     query = sa.select(*_NODE_COLUMNS, _ACTIVE).where(
         nodes.c.compute_id == compute_id,
         sa.or_(nodes.c.state.not_in(sorted(n.FINAL)), nodes.c.generation == row["generation"]),
     )
-    found = connection.execute(query.order_by(nodes.c.seq)).mappings()
+    found = many(connection, query.order_by(nodes.c.seq))
     spec = row["spec"]
     bounds = bounds_of(spec)
     waiting = running = idle_since = 0
@@ -129,7 +130,7 @@ def compute_view(connection: sa.Connection, compute_id: str) -> ComputeView | No
 def node_case(connection: sa.Connection, node_id: str, now_us: int) -> NodeCase | None:
     """A node, what its compute wants, and the offers of the providers that its spec names."""
     query = sa.select(*_NODE_COLUMNS, _ACTIVE).where(nodes.c.id == node_id)
-    found = connection.execute(query).mappings().first()
+    found = one(connection, query)
     if found is None:
         return None
     compute = connection.execute(
@@ -162,7 +163,7 @@ def dispatch_view(connection: sa.Connection, compute_id: str) -> DispatchView | 
     row = connection.execute(_COMPUTE_SCALE, {"b_compute": compute_id}).first()
     if row is None:
         return None
-    ready = tuple(_node(x) for x in connection.execute(_READY_NODES, {"b_compute": compute_id}).mappings())
+    ready = tuple(_node(x) for x in many(connection, _READY_NODES, {"b_compute": compute_id}))
     free = min(sum(max(0, x.window - x.active) for x in ready), ASSIGNMENTS_MAX)
     bounds = bounds_of(row.spec)
     scalable = bounds.low != bounds.high
@@ -239,11 +240,15 @@ def attempts_view(connection: sa.Connection, compute_id: str, now_us: int) -> At
 def _concerned(compute_id: str, now_us: int, *, accepting: bool) -> sa.CompoundSelect[Any]:
     """Ids of executions that may have to be ended, each kind by an index of its own."""
     on_node = executions.join(nodes, nodes.c.id == executions.c.node_id)
-    ending = sa.select(executions.c.id).select_from(on_node).where(
-        nodes.c.compute_id == compute_id, nodes.c.state.in_(sorted(n.ENDING | n.FINAL)), IS_ON_NODE
+    ending = (
+        sa.select(executions.c.id)
+        .select_from(on_node)
+        .where(nodes.c.compute_id == compute_id, nodes.c.state.in_(sorted(n.ENDING | n.FINAL)), IS_ON_NODE)
     )
-    stopping = sa.select(executions.c.id).select_from(on_node).where(
-        nodes.c.compute_id == compute_id, IS_ON_NODE, executions.c.state == t.CANCEL_REQUESTED
+    stopping = (
+        sa.select(executions.c.id)
+        .select_from(on_node)
+        .where(nodes.c.compute_id == compute_id, IS_ON_NODE, executions.c.state == t.CANCEL_REQUESTED)
     )
     overdue = (
         sa.select(executions.c.id)
@@ -315,7 +320,7 @@ def _offers(
     return [msgspec.convert(body, Offer) for (body,) in bodies], fresh, ids, errors
 
 
-def _node(row: Mapping[str, Any]) -> NodeView:
+def _node(row: Row) -> NodeView:
     values = dict(row)
     values["offer"] = None if row["offer"] is None else msgspec.convert(row["offer"], Offer)
     values["passed_over"] = tuple(row["passed_over"] or ())

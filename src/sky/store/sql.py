@@ -35,3 +35,20 @@ def upsert(
     if changes is None:
         changes = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in key}
     return statement.on_conflict_do_update(index_elements=list(key), set_=dict(changes))
+
+
+Row = Mapping[str, Any]
+
+
+def one(connection: sa.Connection, statement: Any, values: Mapping[str, Any] | None = None) -> Row | None:
+    """The first row as a mapping by column, or None."""
+    found = connection.execute(statement, values or {}).mappings().first()
+    return None if found is None else {str(name): found[name] for name in found}
+
+
+def many(connection: sa.Connection, statement: Any, values: Mapping[str, Any] | None = None) -> list[Row]:
+    """Every row as a mapping by column."""
+    return [
+        {str(name): row[name] for name in row}
+        for row in connection.execute(statement, values or {}).mappings()
+    ]

@@ -22,7 +22,7 @@ from sky.domain.lifecycle import Fact, Table, advance
 from sky.kit import codec
 from sky.store import schema
 from sky.store.payloads import payload_for
-from sky.store.sql import insert_ignore, upsert
+from sky.store.sql import insert_ignore, many, upsert
 
 IDEMPOTENCY_KEPT_US = 7 * 24 * 3600 * 1_000_000
 
@@ -145,8 +145,7 @@ class Tx:
         return len(moved)
 
     def _rows(self, noun: Noun, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        found = self.connection.execute(_select(noun.name), {"ids": list(ids)})
-        return {row["id"]: row for row in found.mappings()}
+        return {row["id"]: row for row in many(self.connection, _select(noun.name), {"ids": list(ids)})}
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,7 +179,7 @@ class Tx:
         if found is not None:
             if found.fingerprint != fingerprint:
                 shown = key.split(":", 1)[-1]
-                msg = f"Idempotency-Key {shown!r} was used for another request; send a new key with a new request"
+                msg = f"Idempotency-Key {shown!r} was used for another request; a new one needs a new key"
                 raise IdempotencyConflict(msg, details={"key": shown})
             return found.answer, True
         answer = make()
@@ -189,6 +188,13 @@ class Tx:
             {"key": key, "fingerprint": fingerprint, "answer": answer, "created_us": self.now_us},
         )
         return answer, False
+
+    def forget_keys(self) -> None:
+        """Forget what ``once`` remembered for long enough."""
+        table = schema.idempotency
+        self.connection.execute(
+            sa.delete(table).where(table.c.created_us < self.now_us - IDEMPOTENCY_KEPT_US)
+        )
 
     # ── events and wakes ────────────────────────────────────────────────────────────────────────
 
@@ -297,7 +303,7 @@ def _select(noun: str) -> sa.Select[Any]:
 
 
 @cache
-def _update(kind: type[Fact], with_seq: bool) -> sa.Update:  # noqa: FBT001 - a cache key
+def _update(kind: type[Fact], with_seq: bool) -> sa.Update:
     table = _HOME[kind].table
     names = ["state", *_columns(kind)]
     if with_seq and "outcome_seq" not in names:

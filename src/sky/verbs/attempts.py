@@ -1,7 +1,8 @@
 """How attempts end, and what that means for their tasks.
 
 Decides: the writing side of an ending: the execution's fact, another attempt where one was granted, and the
-task's outcome, all in one transaction. Never: whether an ending is due (a report, a plan or a person says so).
+task's outcome, all in one transaction. Never: whether an ending is due (a report, a plan or a person
+says so).
 Follows: a task's state always agrees with its newest attempts.
 """
 
@@ -10,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from sky.domain import task as t
 from sky.domain.lifecycle import Fact
 from sky.kit import ids
-from sky.store.schema import executions
+from sky.store.rows import tasks
 from sky.store.tx import Tx
 
 
@@ -55,13 +54,11 @@ def new_execution(
 
 
 def end(tx: Tx, endings: Sequence[Fact], retries: Iterable[tuple[str, str]] = ()) -> None:
-    """Apply ``endings`` (facts of executions); ``retries`` are (execution id, kind) that get another attempt."""
+    """Apply ``endings`` (facts of executions); ``retries``: (execution id, kind) that get another attempt."""
     tx.apply(*endings)
     again = dict(retries)
     if again:
-        rows = tx.connection.execute(
-            sa.select(executions).where(executions.c.id.in_(list(again)))
-        ).mappings()
+        rows = tasks.executions_by_id(tx.connection, list(again))
         fresh = [retry_row(tx, row, again[row["id"]]) for row in rows]
         tx.add("executions", fresh)
     settle(tx, [fact.id for fact in endings])
@@ -69,9 +66,7 @@ def end(tx: Tx, endings: Sequence[Fact], retries: Iterable[tuple[str, str]] = ()
 
 def retry_row(tx: Tx, row: Any, kind: str) -> dict[str, Any]:
     """Another attempt at the place of an ended one."""
-    last = tx.connection.execute(
-        sa.select(sa.func.max(executions.c.ordinal)).where(executions.c.task_id == row["task_id"])
-    ).scalar_one()
+    last = tasks.last_ordinal(tx.connection, row["task_id"])
     return new_execution(
         tx,
         row["task_id"],
@@ -88,10 +83,10 @@ def settle(tx: Tx, execution_ids: Sequence[str]) -> None:
     """Give every task of those executions its outcome, if it has one now."""
     if not execution_ids:
         return
-    of_task = tx.connection.execute(_TASKS_OF, {"ids": list(execution_ids)}).all()
     newest: dict[tuple[str, int], t.Attempt] = {}
-    for row in of_task:  # by ordinal: the newest of a place comes last
-        newest[row.task_id, row.place] = t.Attempt(row.state, row.rank, row.result_sha256)
+    for row in tasks.siblings(tx.connection, execution_ids):  # by ordinal: the newest of a place comes last
+        attempt = t.Attempt(row["state"], row["rank"], row["result_sha256"])
+        newest[row["task_id"], row["place"]] = attempt
     attempts: dict[str, list[t.Attempt]] = {}
     for (task_id, _place), attempt in newest.items():
         attempts.setdefault(task_id, []).append(attempt)
@@ -103,17 +98,3 @@ def end_indeterminate(tx: Tx, execution_ids: Sequence[str], message: str) -> Non
     """End attempts of which nobody can know any more how they went."""
     error = error_value("task_indeterminate", message)
     end(tx, [t.ExecutionIndeterminate(x, tx.now_us, error=error) for x in execution_ids])
-
-
-_SAME_TASK = sa.select(executions.c.task_id).where(executions.c.id.in_(sa.bindparam("ids", expanding=True)))
-_TASKS_OF = (
-    sa.select(
-        executions.c.task_id,
-        executions.c.place,
-        executions.c.state,
-        executions.c.rank,
-        executions.c.result_sha256,
-    )
-    .where(executions.c.task_id.in_(_SAME_TASK))
-    .order_by(executions.c.task_id, executions.c.ordinal)
-)

@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain.errors import LeaseHeld, NameTaken, NotFound, ReleasePending
 from sky.domain.provider import Rules
-from sky.domain.task import ON_NODE
 from sky.kit import codec, ids
-from sky.store.schema import computes, executions, generations, nodes
+from sky.store.rows import computes
 from sky.store.tx import Tx
 from sky.verbs import attempts, lookup
 from sky.verbs.lookup import IfMatch
@@ -77,15 +75,11 @@ def create_generation(tx: Tx, ref: str, body: v1.GenerationCreate, if_match: IfM
     lookup.expect(row, if_match, f"compute {ref}")
     spec: dict[str, Any] = row["spec"]
     if body.source is not None:
-        found = tx.connection.execute(
-            sa.select(generations.c.spec).where(
-                generations.c.compute_id == row["id"], generations.c.number == body.source
-            )
-        ).first()
+        found = computes.generation_spec(tx.connection, row["id"], body.source)
         if found is None:
             msg = f"compute {ref} has no generation {body.source}; it has 1 to {row['generation']}"
             raise NotFound(msg, details={"generation": body.source})
-        spec = found.spec
+        spec = dict(found)
         check_spec(tx, msgspec.convert(spec, v1.ComputeSpec), rules)
     _settle_work(tx, row["id"], force=body.force)
     number = row["generation"] + 1
@@ -135,36 +129,31 @@ def delete_node(tx: Tx, ref: str, node_id: str) -> str:
 def _check_name(tx: Tx, name: str) -> None:
     if ids.is_id(name):
         raise invalid("name", name, "a name that does not look like an id")
-    live = sa.select(computes.c.id, computes.c.state).where(computes.c.name == name, computes.c.deleted_us.is_(None))
-    taken = tx.connection.execute(live).first()
+    taken = computes.live_named(tx.connection, name)
     if taken is None:
         return
-    if taken.state == c.DELETING:
-        msg = f"the compute that had the name {name!r} ({taken.id}) is still giving its machines back; try again soon"
-        raise ReleasePending(msg, details={"name": name, "compute": taken.id})
-    msg = f"the name {name!r} is taken by {taken.id}; attach to it, delete it, or choose another name"
-    raise NameTaken(msg, details={"name": name, "compute": taken.id})
+    if taken["state"] == c.DELETING:
+        msg = (
+            f"the compute that had the name {name!r} ({taken['id']}) still gives its machines back; try again"
+        )
+        raise ReleasePending(msg, details={"name": name, "compute": taken["id"]})
+    msg = f"the name {name!r} is taken by {taken['id']}; attach to it, delete it, or choose another name"
+    raise NameTaken(msg, details={"name": name, "compute": taken["id"]})
 
 
 def _freeze(tx: Tx, compute_id: str, number: int, spec: dict[str, Any]) -> None:
-    digest = codec.sha256_hex(codec.canonical(spec))
-    row = {"compute_id": compute_id, "number": number, "spec": spec, "hash": digest, "created_us": tx.now_us}
-    tx.connection.execute(sa.insert(generations), row)
+    computes.freeze(tx, compute_id, number, spec, codec.sha256_hex(codec.canonical(spec)))
 
 
 def _settle_work(tx: Tx, compute_id: str, *, force: bool) -> None:
-    active = tx.connection.execute(
-        sa.select(executions.c.id, executions.c.task_id)
-        .select_from(executions.join(nodes, nodes.c.id == executions.c.node_id))
-        .where(nodes.c.compute_id == compute_id, executions.c.state.in_(sorted(ON_NODE)))
-    ).all()
+    active = computes.at_nodes(tx.connection, compute_id)
     if not active:
         return
     if not force:
         msg = (
-            f"{len(active)} executions of compute {compute_id} are at its nodes, and a new generation replaces "
-            "those; wait for them, cancel them, or send force: true (they become indeterminate)"
+            f"{len(active)} executions are at the nodes of compute {compute_id}, which a new generation replaces; "
+            "wait for them, cancel them, or send force: true (they become indeterminate)"
         )
         raise ReleasePending(msg, details={"executions": len(active)})
     message = "a new generation was forced while it was at a node"
-    attempts.end_indeterminate(tx, [row.id for row in active], message)
+    attempts.end_indeterminate(tx, active, message)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from sky.domain.errors import NotFound
 from sky.store import blobs
-from sky.store.schema import functions
-from sky.store.sql import insert_ignore
+from sky.store.rows import functions
 from sky.store.tx import Tx
 from sky.wire import v1
 
@@ -26,5 +25,4 @@ def register(tx: Tx, sha256: str, body: v1.FunctionCreate) -> bool:
         "size_bytes": size,
         "created_us": tx.now_us,
     }
-    result = tx.connection.execute(insert_ignore(tx.connection, functions), row)
-    return result.rowcount == 1
+    return functions.add(tx, row)

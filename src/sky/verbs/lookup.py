@@ -5,26 +5,19 @@ Decides: which row a reference means, and how a missing one is refused. Never: w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import sqlalchemy as sa
-
-from sky.domain.errors import ComputeNotAccepting, NotFound, RevisionConflict
 from sky.domain.compute import ACCEPTING
-from sky.store.schema import computes, nodes, providers, tasks
+from sky.domain.errors import ComputeNotAccepting, NotFound, RevisionConflict
+from sky.store.rows import computes, nodes, providers, tasks
+from sky.store.sql import Row
 from sky.store.tx import Tx
 
-Row = Mapping[str, Any]
 IfMatch = int | None
 """The revision that a client expects; None matches any."""
 
 
 def compute(tx: Tx, ref: str) -> Row:
     """The compute with that id, or the live one with that name."""
-    live = sa.and_(computes.c.name == ref, computes.c.deleted_us.is_(None))
-    query = sa.select(computes).where(sa.or_(computes.c.id == ref, live))
-    row = tx.connection.execute(query).mappings().first()
+    row = computes.find(tx.connection, ref)
     if row is None:
         msg = f"no compute has the id or name {ref!r}; list them with GET /v1/computes"
         raise NotFound(msg, details={"compute": ref})
@@ -42,17 +35,16 @@ def accepting_compute(tx: Tx, ref: str) -> Row:
 
 def node(tx: Tx, compute_id: str, node_id: str) -> Row:
     """A node of that compute."""
-    query = sa.select(nodes).where(nodes.c.id == node_id, nodes.c.compute_id == compute_id)
-    row = tx.connection.execute(query).mappings().first()
+    row = nodes.find(tx.connection, compute_id, node_id)
     if row is None:
-        msg = f"compute {compute_id} has no node {node_id!r}; list them with GET /v1/computes/{compute_id}/nodes"
+        msg = f"compute {compute_id} has no node {node_id!r}; see GET /v1/computes/{compute_id}/nodes"
         raise NotFound(msg, details={"node": node_id})
     return row
 
 
 def task(tx: Tx, task_id: str) -> Row:
     """The task with that id."""
-    row = tx.connection.execute(sa.select(tasks).where(tasks.c.id == task_id)).mappings().first()
+    row = tasks.find(tx.connection, task_id)
     if row is None:
         msg = f"no task has the id {task_id!r}; list them with GET /v1/tasks"
         raise NotFound(msg, details={"task": task_id})
@@ -61,8 +53,7 @@ def task(tx: Tx, task_id: str) -> Row:
 
 def provider(tx: Tx, ref: str) -> Row:
     """The provider with that id or name."""
-    query = sa.select(providers).where(sa.or_(providers.c.id == ref, providers.c.name == ref))
-    row = tx.connection.execute(query).mappings().first()
+    row = providers.find(tx.connection, ref)
     if row is None:
         msg = f"no provider has the id or name {ref!r}; list them with GET /v1/providers"
         raise NotFound(msg, details={"provider": ref})
@@ -72,5 +63,5 @@ def provider(tx: Tx, ref: str) -> Row:
 def expect(row: Row, if_match: IfMatch, what: str) -> None:
     """Refuse a change that was meant for another revision."""
     if if_match is not None and row["revision"] != if_match:
-        msg = f"{what} is at revision {row['revision']}, the request expected {if_match}; read it again and retry"
+        msg = f"{what} is at revision {row['revision']}, not {if_match}; read it again and retry"
         raise RevisionConflict(msg, details={"if_match": str(if_match), "revision": row["revision"]})

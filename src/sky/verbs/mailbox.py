@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from sky.domain import node as n
 from sky.domain import task as t
 from sky.store import blobs
-from sky.store.schema import IS_ON_NODE, computes, executions, nodes, rendezvous, tasks
+from sky.store.rows import computes, nodes, rendezvous, tasks
 from sky.store.snapshots import bounds_of
 from sky.store.tx import Tx
 from sky.wire import agent
@@ -38,22 +36,14 @@ class Mail:
 
 def mailbox(tx: Tx, node_id: str, known: frozenset[str]) -> Mail:
     """Read a node's mailbox and mark what is handed out. ``known``: executions its agent has already."""
-    node = tx.connection.execute(_NODE, {"b_node": node_id}).mappings().first()
+    node = nodes.news(tx.connection, node_id)
     if node is None or node["state"] in n.ENDING | n.FINAL:
         return Mail(stop="this node is being given back")
-    rows = tx.connection.execute(_ON_NODE, {"b_node": node_id, "b_limit": HANDED_OUT_MAX}).mappings().all()
+    rows = tasks.on_node(tx.connection, node_id, HANDED_OUT_MAX)
     new = [r for r in rows if r["state"] == t.ASSIGNED]
     lost = [r for r in rows if r["state"] in t.HANDED_OUT - {t.CANCEL_REQUESTED} and r["id"] not in known]
     tx.apply(*(t.ExecutionDispatched(r["id"]) for r in new))
     tx.apply(*(t.TaskStarted(x) for x in {r["task_id"] for r in new if r["task_state"] == t.QUEUED}))
-    meetings = tx.connection.execute(
-        sa.select(rendezvous.c.id, rendezvous.c.url).where(
-            rendezvous.c.node_id == node_id, rendezvous.c.taken.is_(False)
-        )
-    ).all()
-    if meetings:
-        told = [m.id for m in meetings]
-        tx.connection.execute(sa.update(rendezvous).where(rendezvous.c.id.in_(told)).values(taken=True))
     return Mail(
         work=_items(tx, node, [*lost, *new]),
         cancel=tuple(r["id"] for r in rows if r["state"] == t.CANCEL_REQUESTED),
@@ -62,25 +52,25 @@ def mailbox(tx: Tx, node_id: str, known: frozenset[str]) -> Mail:
             for r in rows
             if r["dispatch"] == "stream" and r["consumed"] and r["state"] in t.HANDED_OUT
         ),
-        dial=tuple(agent.Dial(rendezvous=m.id, url=m.url) for m in meetings),
+        dial=tuple(agent.Dial(rendezvous=x, url=url) for x, url in rendezvous.open_for(tx, node_id)),
         draining=node["state"] == n.DRAINING,
     )
 
 
-def total_of(connection: sa.Connection, compute_id: str) -> int:
+def total_of(tx: Tx, compute_id: str) -> int:
     """How many nodes the compute of a node has, for ranks to be counted against."""
-    row = connection.execute(
-        sa.select(computes.c.spec, computes.c.target_nodes).where(computes.c.id == compute_id)
-    ).one()
-    bounds = bounds_of(row.spec)
-    return bounds.high if bounds.low == bounds.high else row.target_nodes
+    row = computes.scale_of(tx.connection, compute_id)
+    if row is None:
+        return 0
+    bounds = bounds_of(row["spec"])
+    return bounds.high if bounds.low == bounds.high else row["target_nodes"]
 
 
 def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[agent.WorkItem, ...]:
     if not rows:
         return ()
     contents = blobs.inline_of(tx.connection, [r["args_sha256"] for r in rows])
-    total = total_of(tx.connection, node["compute_id"])
+    total = total_of(tx, node["compute_id"])
     items: list[agent.WorkItem] = []
     for r in rows:
         inline = contents.get(r["args_sha256"])
@@ -100,24 +90,3 @@ def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
             )
         )
     return tuple(items)
-
-
-_NODE = sa.select(nodes.c.state, nodes.c.rank, nodes.c.compute_id).where(nodes.c.id == sa.bindparam("b_node"))
-_ON_NODE = (
-    sa.select(
-        executions.c.id,
-        executions.c.task_id,
-        executions.c.ordinal,
-        executions.c.state,
-        tasks.c.state.label("task_state"),
-        tasks.c.function_sha256,
-        tasks.c.args_sha256,
-        tasks.c.dispatch,
-        tasks.c.deadline_us,
-        tasks.c.consumed,
-    )
-    .select_from(executions.join(tasks, tasks.c.id == executions.c.task_id))
-    .where(executions.c.node_id == sa.bindparam("b_node"), IS_ON_NODE)
-    .order_by(executions.c.seq)
-    .limit(sa.bindparam("b_limit"))
-)

@@ -6,16 +6,14 @@ Follows: credentials are sealed before they reach a row, and no read selects the
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from typing import Any
 
-from sky.domain import compute as c
-from sky.domain import node as n
 from sky.domain import secrets
 from sky.domain.errors import NameTaken, ProviderInUse, SecretInDefinition, UnsupportedProvider
 from sky.domain.nearby import hint
 from sky.domain.provider import KindInfo, Rules
 from sky.kit import ids
-from sky.store.schema import computes, nodes, offers, providers
+from sky.store.rows import computes, nodes, providers
 from sky.store.tx import Tx
 from sky.verbs import lookup
 from sky.verbs.spec_rules import add_provider, invalid
@@ -35,46 +33,39 @@ def replace(tx: Tx, ref: str, body: v1.ProviderCreate, rules: Rules) -> str:
     row = lookup.provider(tx, ref)
     info = _check(body, rules)
     if body.kind != row["kind"]:
-        raise invalid("kind", body.kind, f"{row['kind']!r}: the kind of a provider does not change; add another")
+        raise invalid(
+            "kind", body.kind, f"{row['kind']!r}: the kind of a provider does not change; add another"
+        )
     if body.name != row["name"]:
         _check_name(tx, body.name)
-    values = {
+    values: dict[str, Any] = {
         "name": body.name,
         "config": body.config,
         "offers_ttl_seconds": info.offers_ttl_seconds,
-        "offers_fetched_us": None,
         "last_error": None,
-        "version": row["version"] + 1,
     }
     if body.credentials:
         values["credentials"] = rules.seal(body.credentials)
-    tx.connection.execute(sa.update(providers).where(providers.c.id == row["id"]).values(**values))
-    tx.touch(f"offers/{row['id']}")
+    providers.change(tx, row["id"], values)
     return row["id"]
 
 
 def delete(tx: Tx, ref: str) -> None:
     """Remove a provider that nothing needs any more."""
     row = lookup.provider(tx, ref)
-    machines = tx.connection.execute(
-        sa.select(sa.func.count()).where(
-            nodes.c.provider_id == row["id"], nodes.c.state.not_in(sorted(n.FINAL))
-        )
-    ).scalar_one()
+    machines = nodes.machines_of(tx.connection, row["id"])
     names = {row["id"], row["name"]}
-    others = sa.select(sa.func.count()).where(providers.c.kind == row["kind"], providers.c.id != row["id"])
-    if tx.connection.execute(others).scalar_one() == 0:
+    if providers.count_of_kind(tx.connection, row["kind"], without=row["id"]) == 0:
         names.add(row["kind"])
-    live = tx.connection.execute(sa.select(computes.c.id, computes.c.spec).where(computes.c.state.in_(sorted(c.LIVE))))
-    users = [x.id for x in live if names & {s["provider"]["kind"] for s in x.spec["specs"]}]
+    live = computes.live_specs(tx.connection)
+    users = [x["id"] for x in live if names & {s["provider"]["kind"] for s in x["spec"]["specs"]}]
     if machines or users:
         msg = (
             f"provider {row['name']!r} is in use by {machines} machines and {len(users)} computes; "
             "delete those first"
         )
         raise ProviderInUse(msg, details={"machines": machines, "computes": users[:20]})
-    tx.connection.execute(sa.delete(offers).where(offers.c.provider_id == row["id"]))
-    tx.connection.execute(sa.delete(providers).where(providers.c.id == row["id"]))
+    providers.remove(tx, row["id"])
 
 
 def _check(body: v1.ProviderCreate, rules: Rules) -> KindInfo:
@@ -98,7 +89,7 @@ def _check(body: v1.ProviderCreate, rules: Rules) -> KindInfo:
 def _check_name(tx: Tx, name: str) -> None:
     if ids.is_id(name):
         raise invalid("name", name, "a name that does not look like an id")
-    taken = tx.connection.execute(sa.select(providers.c.id).where(providers.c.name == name)).first()
+    taken = providers.named(tx.connection, name)
     if taken is not None:
-        msg = f"the name {name!r} is taken by provider {taken.id}; change it with PUT, or choose another name"
-        raise NameTaken(msg, details={"name": name, "provider": taken.id})
+        msg = f"the name {name!r} is taken by provider {taken}; change it with PUT, or choose another name"
+        raise NameTaken(msg, details={"name": name, "provider": taken})

@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from sky.domain import node as n
 from sky.domain import task as t
-from sky.domain.lifecycle import Fact
 from sky.domain.errors import Busy, Forbidden, NotFound
+from sky.domain.lifecycle import Fact
 from sky.domain.task import Tries
 from sky.kit import codec
 from sky.kit.clock import to_datetime
 from sky.store import blobs, snapshots
-from sky.store.schema import computes, executions, items, nodes, tasks
-from sky.store.sql import insert_ignore
+from sky.store.rows import computes, nodes, tasks
+from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import attempts
 from sky.verbs.mailbox import total_of
@@ -50,28 +49,24 @@ def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:
         _broken(tx, node_id, said.error)
     elif said.ready and state in (n.CONNECTING, n.BOOTSTRAPPING):
         tx.apply(n.NodeReady(node_id, tx.now_us))
-    spec = tx.connection.execute(sa.select(computes.c.spec).where(computes.c.id == node["compute_id"])).scalar_one()
+    spec = computes.spec_of(tx.connection, node["compute_id"])
     return agent.Welcome(
         lease_seconds=float(spec["ttl"]),
         ping_seconds=PING_SECONDS,
         heard=heard,
-        total=total_of(tx.connection, node["compute_id"]),
+        total=total_of(tx, node["compute_id"]),
         draining=state == n.DRAINING,
     )
 
 
 def seen(tx: Tx, node_id: str, window: int) -> None:
     """An agent is still there."""
-    node = tx.connection.execute(
-        sa.select(nodes.c.window, nodes.c.compute_id).where(nodes.c.id == node_id)
-    ).first()
+    node = nodes.news(tx.connection, node_id)
     if node is None:
         return
-    tx.connection.execute(
-        sa.update(nodes).where(nodes.c.id == node_id).values(last_seen_us=tx.now_us, window=window)
-    )
-    if window > node.window:
-        tx.touch(f"dispatch/{node.compute_id}")
+    nodes.seen(tx, node_id, window)
+    if window > node["window"]:
+        tx.touch(f"dispatch/{node['compute_id']}")
 
 
 def silent(tx: Tx, node_id: str) -> None:
@@ -88,20 +83,20 @@ def record(tx: Tx, node_id: str, report: agent.Report) -> None:
     rows = _executions(tx, node_id, report)
     _console(tx, node, report, rows)
     begun = [
-        s for s in report.started if s.execution in rows and rows[s.execution]["state"] in (t.DISPATCHING, t.ACCEPTED)
+        s
+        for s in report.started
+        if s.execution in rows and rows[s.execution]["state"] in (t.DISPATCHING, t.ACCEPTED)
     ]
     tx.apply(*(t.ExecutionStarted(s.execution, _ago(tx, s.ago_s)) for s in begun))
     _items(tx, report, rows)
     _outcomes(tx, report, rows)
-    values: dict[str, Any] = {"heard": report.number, "last_seen_us": tx.now_us}
-    if report.window is not None:
-        values["window"] = report.window
-        if report.window > node["window"]:
-            tx.touch(f"dispatch/{node['compute_id']}")
-    tx.connection.execute(_HEARD.values(values), {"b_id": node_id})
+    window = node["window"] if report.window is None else report.window
+    if window > node["window"]:
+        tx.touch(f"dispatch/{node['compute_id']}")
+    nodes.heard(tx, node_id, report.number, window)
 
 
-def _node_news(tx: Tx, node: Mapping[str, Any], report: agent.Report) -> None:
+def _node_news(tx: Tx, node: Row, report: agent.Report) -> None:
     compute_id, node_id = node["compute_id"], node["id"]
     for phase in report.phases:
         payload = v1.PhaseEvent(
@@ -119,7 +114,7 @@ def _node_news(tx: Tx, node: Mapping[str, Any], report: agent.Report) -> None:
         tx.apply(n.NodeReady(node_id, tx.now_us))
 
 
-def _console(tx: Tx, node: Mapping[str, Any], report: agent.Report, rows: Mapping[str, Mapping[str, Any]]) -> None:
+def _console(tx: Tx, node: Row, report: agent.Report, rows: Mapping[str, Row]) -> None:
     for lines in report.console:
         row = rows.get(lines.execution or "")
         task_id = None if row is None else row["task_id"]
@@ -131,13 +126,13 @@ def _console(tx: Tx, node: Mapping[str, Any], report: agent.Report, rows: Mappin
             stream=lines.stream,
             rank=node["rank"],
         )
-        tx.emit(
-            "node.console", payload, compute_id=node["compute_id"], node_id=node["id"], task_id=task_id
-        )
+        tx.emit("node.console", payload, compute_id=node["compute_id"], node_id=node["id"], task_id=task_id)
 
 
-def _items(tx: Tx, report: agent.Report, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    fresh = [i for i in report.items if i.execution in rows and rows[i.execution]["state"] in t.EXECUTION_LIVE]
+def _items(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
+    fresh = [
+        i for i in report.items if i.execution in rows and rows[i.execution]["state"] in t.EXECUTION_LIVE
+    ]
     if not fresh:
         return
     found: list[dict[str, Any]] = []
@@ -149,12 +144,12 @@ def _items(tx: Tx, report: agent.Report, rows: Mapping[str, Mapping[str, Any]]) 
             inline.append((sha256, item.value))
         found.append({"execution_id": item.execution, "index": item.index, "value_sha256": sha256})
     blobs.store_inline(tx, inline)
-    tx.connection.execute(insert_ignore(tx.connection, items), found)
+    tasks.add_items(tx, found)
     for task_id in {rows[i.execution]["task_id"] for i in fresh}:
         tx.signal(f"items/{task_id}")
 
 
-def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Mapping[str, Any]]) -> None:
+def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
     inline: list[tuple[str, bytes]] = []
     endings: list[Fact] = []
     retries: list[tuple[str, str]] = []
@@ -177,7 +172,7 @@ def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Mapping[str, Any]
         attempts.end(tx, endings, retries)
 
 
-def _ending(tx: Tx, said: agent.Outcome, row: Mapping[str, Any], sha256: str | None) -> Fact:
+def _ending(tx: Tx, said: agent.Outcome, row: Row, sha256: str | None) -> Fact:
     finished = _ago(tx, said.ago_s)
     started = row["started_us"] or finished - round(said.seconds * SECOND_US)
     failed = said.state == t.FAILED
@@ -201,7 +196,7 @@ def _ending(tx: Tx, said: agent.Outcome, row: Mapping[str, Any], sha256: str | N
     )
 
 
-def _may_repeat(tx: Tx, row: Mapping[str, Any]) -> bool:
+def _may_repeat(tx: Tx, row: Row) -> bool:
     used = snapshots.tries_used(tx.connection, [(row["task_id"], row["place"])])
     safe, ambiguous = used.get((row["task_id"], row["place"]), (0, 0))
     tries = Tries(row["safe_retries"], row["ambiguous_retries"], safe, ambiguous)
@@ -212,11 +207,7 @@ def _late(tx: Tx, said: agent.Outcome) -> None:
     note = msgspec.to_builtins(said)
     note.pop("result", None)
     note["heard_us"] = tx.now_us
-    tx.connection.execute(
-        sa.update(executions)
-        .where(executions.c.id == said.execution, executions.c.late_report.is_(None))
-        .values(late_report=note)
-    )
+    tasks.note_late(tx, said.execution, note)
 
 
 def _broken(tx: Tx, node_id: str, why: str) -> None:
@@ -227,21 +218,18 @@ def _broken(tx: Tx, node_id: str, why: str) -> None:
         tx.apply(n.NodeBroken(node_id, tx.now_us, error))
 
 
-def _executions(tx: Tx, node_id: str, report: agent.Report) -> dict[str, Mapping[str, Any]]:
+def _executions(tx: Tx, node_id: str, report: agent.Report) -> Mapping[str, Row]:
     named = {
         *(x.execution for x in report.console if x.execution),
         *(x.execution for x in report.started),
         *(x.execution for x in report.items),
         *(x.execution for x in report.outcomes),
     }
-    if not named:
-        return {}
-    rows = tx.connection.execute(_ABOUT, {"ids": list(named), "b_node": node_id}).mappings()
-    return {row["id"]: row for row in rows}
+    return tasks.at_node(tx.connection, node_id, list(named)) if named else {}
 
 
-def _node(tx: Tx, node_id: str) -> Mapping[str, Any]:
-    row = tx.connection.execute(_NODE, {"b_node": node_id}).mappings().first()
+def _node(tx: Tx, node_id: str) -> Row:
+    row = nodes.news(tx.connection, node_id)
     if row is None:
         msg = f"there is no node {node_id}"
         raise NotFound(msg)
@@ -250,25 +238,3 @@ def _node(tx: Tx, node_id: str) -> Mapping[str, Any]:
 
 def _ago(tx: Tx, seconds: float) -> int:
     return tx.now_us - max(0, round(seconds * SECOND_US))
-
-
-_NODE = sa.select(
-    nodes.c.id, nodes.c.compute_id, nodes.c.rank, nodes.c.state, nodes.c.boot, nodes.c.heard, nodes.c.window
-).where(nodes.c.id == sa.bindparam("b_node"))
-_HEARD = sa.update(nodes).where(nodes.c.id == sa.bindparam("b_id"))
-_ABOUT = (
-    sa.select(
-        executions.c.id,
-        executions.c.task_id,
-        executions.c.place,
-        executions.c.state,
-        executions.c.started_us,
-        tasks.c.safe_retries,
-        tasks.c.ambiguous_retries,
-    )
-    .select_from(executions.join(tasks, tasks.c.id == executions.c.task_id))
-    .where(
-        executions.c.id.in_(sa.bindparam("ids", expanding=True)),
-        executions.c.node_id == sa.bindparam("b_node"),
-    )
-)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from sky.domain import secrets
 from sky.domain.errors import (
@@ -22,7 +21,7 @@ from sky.domain.errors import (
 from sky.domain.nearby import hint
 from sky.domain.provider import Abilities, Rules
 from sky.kit import ids
-from sky.store.schema import providers
+from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.wire import v1
 
@@ -44,7 +43,9 @@ def check_bounds(bounds: v1.NodeBounds, field: str) -> None:
     if not low <= bounds.desired <= high:
         raise invalid(f"{field}.desired", bounds.desired, f"between min and max, {low} to {high}")
     if bounds.desired == 0 and bounds.min is None:
-        raise invalid(f"{field}.desired", 0, "at least 1 (or min: 0, for a compute that may scale to nothing)")
+        raise invalid(
+            f"{field}.desired", 0, "at least 1 (or min: 0, for a compute that may scale to nothing)"
+        )
     if high == 0:
         raise invalid(f"{field}.max", 0, "at least 1")
 
@@ -78,27 +79,24 @@ def _kind_of(tx: Tx, ref: str, field: str, rules: Rules) -> str:
     if ref in rules.kinds:
         _ensure_default(tx, ref, rules)
         return ref
-    row = tx.connection.execute(
-        sa.select(providers.c.kind).where(sa.or_(providers.c.id == ref, providers.c.name == ref))
-    ).first()
-    if row is None or row.kind not in rules.kinds:
-        names = [r.name for r in tx.connection.execute(sa.select(providers.c.name))]
+    row = providers.find(tx.connection, ref)
+    if row is None or row["kind"] not in rules.kinds:
+        names = providers.names(tx.connection)
         msg = f"{field}: no provider {ref!r}; {hint(ref, {*rules.kinds, *names})}"
         raise UnsupportedProvider(msg, details={"provider": ref, "known": sorted({*rules.kinds, *names})})
-    return row.kind
+    return row["kind"]
 
 
 def _ensure_default(tx: Tx, kind: str, rules: Rules) -> None:
     """A kind that needs no credentials serves as it is: its row is made when it is first named."""
-    from_kind = sa.select(providers.c.id).where(providers.c.kind == kind).limit(1)
-    if tx.connection.execute(from_kind).first() is not None:
+    if providers.count_of_kind(tx.connection, kind):
         return
     info = rules.kinds[kind]
     if info.credential_fields:
         msg = f"no provider of kind {kind!r} was added yet; add one with its credentials: POST /v1/providers"
         raise UnsupportedProvider(msg, details={"provider": kind})
     # The name may be taken by a provider of another kind; then the kind's own is found by its kind alone.
-    taken = tx.connection.execute(sa.select(providers.c.id).where(providers.c.name == kind)).first()
+    taken = providers.named(tx.connection, kind)
     add_provider(tx, kind if taken is None else f"{kind}-default", kind, {}, None, info.offers_ttl_seconds)
 
 
@@ -107,21 +105,15 @@ def add_provider(
 ) -> str:
     """Write a provider's row and have its offers fetched."""
     provider_id = ids.new("provider")
-    tx.connection.execute(
-        sa.insert(providers),
-        {
-            "id": provider_id,
-            "name": name,
-            "kind": kind,
-            "config": config,
-            "credentials": credentials,
-            "offers_ttl_seconds": ttl_seconds,
-            "version": 1,
-            "created_us": tx.now_us,
-        },
-    )
-    tx.touch(f"offers/{provider_id}")
-    tx.touch(f"sweep/{provider_id}")
+    row = {
+        "id": provider_id,
+        "name": name,
+        "kind": kind,
+        "config": config,
+        "credentials": credentials,
+        "offers_ttl_seconds": ttl_seconds,
+    }
+    providers.add(tx, row)
     return provider_id
 
 
@@ -131,12 +123,22 @@ def _check_abilities(spec: v1.ComputeSpec, kind: str, can: Abilities) -> None:
         (bool(spec.volumes) and not can.volumes, "spec.volumes", "mount volumes"),
         (bool(image.apt) and not can.apt, "spec.image.apt", "install apt packages"),
         (image.base is not None and not can.base_image, "spec.image.base", "start from a base image"),
-        (bool(image.includes) or image.includes_sha256 is not None, "spec.image.includes", "ship local files"),
-        (spec.options.cluster is True and not can.cluster, "spec.options.cluster", "connect nodes to each other"),
+        (
+            bool(image.includes) or image.includes_sha256 is not None,
+            "spec.image.includes",
+            "ship local files",
+        ),
+        (
+            spec.options.cluster is True and not can.cluster,
+            "spec.options.cluster",
+            "connect nodes to each other",
+        ),
     )
     for missing, field, what in wanted:
         if missing and not (field == "spec.image.includes" and can.includes):
-            msg = f"{field}: machines of provider {kind!r} cannot {what}; leave it out or name another provider"
+            msg = (
+                f"{field}: machines of provider {kind!r} cannot {what}; leave it out or name another provider"
+            )
             raise CapabilityMismatch(msg, details={"field": field, "provider": kind})
 
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
-from sky.domain import node as n
 from sky.domain import task as t
 from sky.domain.errors import (
     ComputeNotConnected,
@@ -22,8 +19,9 @@ from sky.domain.errors import (
 )
 from sky.kit import codec, ids
 from sky.store import blobs
-from sky.store.schema import executions, functions, nodes, tasks
+from sky.store.rows import functions, nodes, tasks
 from sky.store.snapshots import bounds_of
+from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import attempts, lookup
 from sky.verbs.spec_rules import invalid
@@ -45,7 +43,9 @@ def submit(tx: Tx, body: v1.TaskCreate, *, owner: str | None = None) -> str:
     tx.add(
         "executions",
         [
-            attempts.new_execution(tx, row["id"], compute["id"], ordinal=place + 1, place=place, wanted_rank=rank)
+            attempts.new_execution(
+                tx, row["id"], compute["id"], ordinal=place + 1, place=place, wanted_rank=rank
+            )
             for place, rank in enumerate(ranks)
         ],
     )
@@ -73,14 +73,12 @@ def cancel(tx: Tx, task_id: str) -> str:
     if task["state"] in t.DONE:
         return task_id
     tx.apply(t.TaskCancelRequested(task_id, tx.now_us))
-    rows = tx.connection.execute(
-        sa.select(executions.c.id, executions.c.state).where(executions.c.task_id == task_id)
-    ).all()
+    rows = tasks.executions_of(tx.connection, task_id)
     stoppable = t.HANDED_OUT - {t.CANCEL_REQUESTED}
-    asked = [row.id for row in rows if row.state in stoppable]
+    asked = [row["id"] for row in rows if row["state"] in stoppable]
     tx.apply(*(t.ExecutionCancelRequested(x, tx.now_us + CANCEL_CONFIRM_US) for x in asked))
     error = attempts.error_value("cancelled", "it was cancelled before it began")
-    certain = [row.id for row in rows if row.state in t.WAITING]
+    certain = [row["id"] for row in rows if row["state"] in t.WAITING]
     attempts.end(tx, [t.ExecutionCancelled(x, tx.now_us, error=error) for x in certain])
     if asked:
         tx.touch(f"attempts/{task['compute_id']}")
@@ -92,14 +90,16 @@ def retry(tx: Tx, task_id: str, body: v1.ExecutionCreate) -> str:
     task = lookup.task(tx, task_id)
     compute = lookup.accepting_compute(tx, task["compute_id"])
     if task["state"] not in t.DONE or task["state"] == t.SUCCEEDED:
-        msg = f"task {task_id} is {task['state']}; only one that failed, timed out or was cancelled can be retried"
+        msg = f"task {task_id} is {task['state']}; only one that is over without success can be retried"
         raise TaskNotRetryable(msg, details={"state": task["state"]})
     newest = _newest(tx, task_id)
     chosen = [row for row in newest if row["state"] != t.SUCCEEDED]
     if body.ranks is not None:
         unknown = sorted(set(body.ranks) - {row["rank"] for row in newest})
         if unknown:
-            raise invalid("ranks", unknown, f"ranks that the task ran on: {sorted({r['rank'] for r in newest})}")
+            raise invalid(
+                "ranks", unknown, f"ranks that the task ran on: {sorted({r['rank'] for r in newest})}"
+            )
         chosen = [row for row in newest if row["rank"] in body.ranks]
     doubtful = [row["rank"] for row in chosen if row["state"] == t.INDETERMINATE]
     if doubtful and not body.acknowledge_duplication:
@@ -131,20 +131,13 @@ def retry(tx: Tx, task_id: str, body: v1.ExecutionCreate) -> str:
 
 def consume(tx: Tx, task_id: str, count: int) -> None:
     """Note that a reader has taken the items before ``count``, so that the generator may go on."""
-    result = tx.connection.execute(
-        sa.update(tasks).where(tasks.c.id == task_id, tasks.c.consumed < count).values(consumed=count)
-    )
-    if result.rowcount:
-        live = sa.select(executions.c.node_id).where(
-            executions.c.task_id == task_id, executions.c.state.in_(sorted(t.HANDED_OUT))
-        )
-        for row in tx.connection.execute(live):
-            tx.signal(f"mail/{row.node_id}")
+    if tasks.consume(tx, task_id, count):
+        for node_id in tasks.nodes_at_work(tx.connection, task_id):
+            tx.signal(f"mail/{node_id}")
 
 
 def _check_function(tx: Tx, sha256: str) -> None:
-    known = tx.connection.execute(_FUNCTION, {"b_sha": sha256}).first()
-    if known is None:
+    if not functions.known(tx.connection, sha256):
         msg = f"no function {sha256} is registered; upload it with PUT /v1/functions/{sha256}"
         raise NotFound(msg, details={"function": sha256})
 
@@ -162,10 +155,12 @@ def _arguments(tx: Tx, calls: Sequence[v1.TaskCreate | v1.BatchCall], field: str
         if call.args_inline is not None:
             if len(call.args_inline) > v1.INLINE_ARGUMENT_BYTES_MAX:
                 msg = (
-                    f"{where}: {len(call.args_inline)} bytes, at most {v1.INLINE_ARGUMENT_BYTES_MAX} travel inline; "
+                    f"{where}: {len(call.args_inline)} bytes, at most {v1.INLINE_ARGUMENT_BYTES_MAX} go inline; "
                     "upload them with PUT /v1/blobs/{sha256} and name them as args_sha256"
                 )
-                raise PayloadTooLarge(msg, details={"field": where, "limit_bytes": v1.INLINE_ARGUMENT_BYTES_MAX})
+                raise PayloadTooLarge(
+                    msg, details={"field": where, "limit_bytes": v1.INLINE_ARGUMENT_BYTES_MAX}
+                )
             sha256 = codec.sha256_hex(call.args_inline)
             inline.append((sha256, call.args_inline))
             hashes.append(sha256)
@@ -189,12 +184,7 @@ def _ranks(tx: Tx, compute: Mapping[str, Any], body: v1.TaskCreate) -> list[int 
         return [body.rank]
     if body.rank is not None:
         raise invalid("rank", body.rank, "no rank with dispatch: all, which goes to every node")
-    found = tx.connection.execute(
-        sa.select(nodes.c.rank)
-        .where(nodes.c.compute_id == compute["id"], nodes.c.state == n.READY)
-        .order_by(nodes.c.rank)
-    )
-    ranks: list[int | None] = [row.rank for row in found]
+    ranks: list[int | None] = [*nodes.ready_ranks(tx.connection, compute["id"])]
     if not ranks:
         msg = f"compute {compute['id']} has no ready node to send the call to; wait until it is ready"
         raise ComputeNotConnected(msg, details={"compute": compute["id"], "state": compute["state"]})
@@ -225,7 +215,9 @@ def _row(
         "version": 1,
         "rank": rank,
         "safe_retries": default["safe_retries"] if body.retry is None else body.retry.safe_retries,
-        "ambiguous_retries": default["ambiguous_retries"] if body.retry is None else body.retry.ambiguous_retries,
+        "ambiguous_retries": default["ambiguous_retries"]
+        if body.retry is None
+        else body.retry.ambiguous_retries,
         "timeout_seconds": timeout,
         "correlation_id": body.correlation_id,
         "owner": owner,
@@ -239,11 +231,6 @@ def _deadline(tx: Tx, timeout_seconds: int | None) -> int | None:
     return None if timeout_seconds is None else tx.now_us + timeout_seconds * SECOND_US
 
 
-def _newest(tx: Tx, task_id: str) -> list[Mapping[str, Any]]:
-    rows = tx.connection.execute(
-        sa.select(executions).where(executions.c.task_id == task_id).order_by(executions.c.ordinal)
-    ).mappings()
+def _newest(tx: Tx, task_id: str) -> list[Row]:
+    rows = tasks.executions_of(tx.connection, task_id)
     return list({row["place"]: row for row in rows}.values())
-
-
-_FUNCTION = sa.select(functions.c.sha256).where(functions.c.sha256 == sa.bindparam("b_sha"))

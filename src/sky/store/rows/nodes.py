@@ -1,0 +1,68 @@
+"""Nodes, as rows.
+
+Decides: nothing. Never: moves a state (``tx`` does); what is written here is when an agent was last heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from sky.domain import node as n
+from sky.store.schema import nodes
+from sky.store.sql import Row, many, one
+from sky.store.tx import Tx
+
+
+def find(connection: sa.Connection, compute_id: str, node_id: str) -> Row | None:
+    """A node of that compute."""
+    return one(connection, sa.select(nodes).where(nodes.c.id == node_id, nodes.c.compute_id == compute_id))
+
+
+def news(connection: sa.Connection, node_id: str) -> Row | None:
+    """What a report of a node's agent is held against."""
+    return one(connection, _NEWS, {"b_id": node_id})
+
+
+def ready_ranks(connection: sa.Connection, compute_id: str) -> list[int]:
+    """The ranks that take work now, lowest first."""
+    query = sa.select(nodes.c.rank).where(nodes.c.compute_id == compute_id, nodes.c.state == n.READY)
+    return [row.rank for row in connection.execute(query.order_by(nodes.c.rank))]
+
+
+def owners(connection: sa.Connection, tags: Sequence[str]) -> dict[str, Row]:
+    """Compute and state of the nodes that machines with those tags belong to."""
+    query = sa.select(nodes.c.id, nodes.c.compute_id, nodes.c.state).where(nodes.c.id.in_(list(tags)))
+    return {row["id"]: row for row in many(connection, query)}
+
+
+def machines_of(connection: sa.Connection, provider_id: str) -> int:
+    """How many nodes that are not over have, or may have, a machine of that provider."""
+    query = sa.select(sa.func.count()).where(
+        nodes.c.provider_id == provider_id, nodes.c.state.not_in(sorted(n.FINAL))
+    )
+    return connection.execute(query).scalar_one()
+
+
+def seen(tx: Tx, node_id: str, window: int) -> None:
+    """Its agent is there, and would hold that many executions."""
+    tx.connection.execute(_SEEN, {"b_id": node_id, "b_now": tx.now_us, "b_window": window})
+
+
+def heard(tx: Tx, node_id: str, number: int, window: int) -> None:
+    """Its agent's report of that number is written."""
+    tx.connection.execute(
+        _HEARD, {"b_id": node_id, "b_now": tx.now_us, "b_window": window, "b_number": number}
+    )
+
+
+_NEWS = sa.select(
+    nodes.c.id, nodes.c.compute_id, nodes.c.rank, nodes.c.state, nodes.c.boot, nodes.c.heard, nodes.c.window
+).where(nodes.c.id == sa.bindparam("b_id"))
+_SEEN = (
+    sa.update(nodes)
+    .where(nodes.c.id == sa.bindparam("b_id"))
+    .values(last_seen_us=sa.bindparam("b_now"), window=sa.bindparam("b_window"))
+)
+_HEARD = _SEEN.values(heard=sa.bindparam("b_number"))

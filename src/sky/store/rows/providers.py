@@ -1,0 +1,78 @@
+"""Providers and their offers, as rows.
+
+Decides: nothing. Never: opens credentials. Follows: a changed row has a new version, so that whoever keeps an
+object made from it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.store.schema import offers, providers
+from sky.store.sql import Row, one
+from sky.store.tx import Tx
+
+
+def find(connection: sa.Connection, ref: str) -> Row | None:
+    """The provider with that id or name."""
+    return one(connection, sa.select(providers).where(sa.or_(providers.c.id == ref, providers.c.name == ref)))
+
+
+def named(connection: sa.Connection, name: str) -> str | None:
+    """The id of the provider that has that name."""
+    return connection.execute(sa.select(providers.c.id).where(providers.c.name == name)).scalar()
+
+
+def names(connection: sa.Connection) -> list[str]:
+    """Every provider's name."""
+    return [row.name for row in connection.execute(sa.select(providers.c.name))]
+
+
+def ids(connection: sa.Connection) -> list[str]:
+    """Every provider's id."""
+    return [row.id for row in connection.execute(sa.select(providers.c.id))]
+
+
+def count_of_kind(connection: sa.Connection, kind: str, *, without: str = "") -> int:
+    """How many providers of a kind there are, not counting one."""
+    query = sa.select(sa.func.count()).where(providers.c.kind == kind, providers.c.id != without)
+    return connection.execute(query).scalar_one()
+
+
+def add(tx: Tx, row: Mapping[str, Any]) -> None:
+    """Write a new provider, and have its offers fetched and its machines looked through."""
+    tx.connection.execute(sa.insert(providers), {**row, "version": 1, "created_us": tx.now_us})
+    tx.touch(f"offers/{row['id']}")
+    tx.touch(f"sweep/{row['id']}")
+
+
+def change(tx: Tx, provider_id: str, values: Mapping[str, Any]) -> None:
+    """Change a provider; its offers are fetched anew."""
+    statement = sa.update(providers).where(providers.c.id == provider_id)
+    tx.connection.execute(statement.values(**values, version=providers.c.version + 1, offers_fetched_us=None))
+    tx.touch(f"offers/{provider_id}")
+
+
+def remove(tx: Tx, provider_id: str) -> None:
+    """Forget a provider and its offers."""
+    tx.connection.execute(sa.delete(offers).where(offers.c.provider_id == provider_id))
+    tx.connection.execute(sa.delete(providers).where(providers.c.id == provider_id))
+
+
+def replace_offers(tx: Tx, provider_id: str, found: Sequence[Mapping[str, Any]]) -> None:
+    """Put a fetched list of offers in the place of the one before."""
+    tx.connection.execute(sa.delete(offers).where(offers.c.provider_id == provider_id))
+    if found:
+        tx.connection.execute(sa.insert(offers), [dict(row) for row in found])
+    done = sa.update(providers).where(providers.c.id == provider_id)
+    tx.connection.execute(done.values(offers_fetched_us=tx.now_us, last_error=None))
+
+
+def note_error(tx: Tx, provider_id: str, error: Mapping[str, Any]) -> None:
+    """Keep why the provider did not answer."""
+    tx.connection.execute(
+        sa.update(providers).where(providers.c.id == provider_id).values(last_error=dict(error))
+    )

@@ -1,0 +1,130 @@
+"""Tasks, their executions and their items, as rows.
+
+Decides: nothing. Never: moves a state (``tx`` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.domain import task as t
+from sky.store.schema import IS_ON_NODE, executions, items, tasks
+from sky.store.sql import Row, insert_ignore, many, one
+from sky.store.tx import Tx
+
+
+def find(connection: sa.Connection, task_id: str) -> Row | None:
+    """The task with that id."""
+    return one(connection, sa.select(tasks).where(tasks.c.id == task_id))
+
+
+def executions_of(connection: sa.Connection, task_id: str) -> list[Row]:
+    """A task's executions in the order they were made."""
+    query = sa.select(executions).where(executions.c.task_id == task_id).order_by(executions.c.ordinal)
+    return many(connection, query)
+
+
+def executions_by_id(connection: sa.Connection, ids: Sequence[str]) -> list[Row]:
+    """Those executions."""
+    return many(connection, sa.select(executions).where(executions.c.id.in_(list(ids))))
+
+
+def last_ordinal(connection: sa.Connection, task_id: str) -> int:
+    """The ordinal of a task's newest execution."""
+    query = sa.select(sa.func.max(executions.c.ordinal)).where(executions.c.task_id == task_id)
+    return connection.execute(query).scalar_one()
+
+
+def siblings(connection: sa.Connection, ids: Sequence[str]) -> list[Row]:
+    """Every execution of the tasks that those executions belong to, by task and ordinal."""
+    return many(connection, _SIBLINGS, {"ids": list(ids)})
+
+
+def on_node(connection: sa.Connection, node_id: str, limit: int) -> list[Row]:
+    """What is at a node or in its mailbox, with what its agent must know of it."""
+    return many(connection, _ON_NODE, {"b_node": node_id, "b_limit": limit})
+
+
+def at_node(connection: sa.Connection, node_id: str, ids: Sequence[str]) -> dict[str, Row]:
+    """Those executions, as far as they are that node's."""
+    return {row["id"]: row for row in many(connection, _ABOUT, {"ids": list(ids), "b_node": node_id})}
+
+
+def consume(tx: Tx, task_id: str, count: int) -> bool:
+    """A reader has taken the items before ``count``; False when that was known."""
+    statement = sa.update(tasks).where(tasks.c.id == task_id, tasks.c.consumed < count).values(consumed=count)
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def nodes_at_work(connection: sa.Connection, task_id: str) -> list[str]:
+    """Ids of the nodes that were handed an execution of that task and have not answered."""
+    query = sa.select(executions.c.node_id).where(
+        executions.c.task_id == task_id, executions.c.state.in_(sorted(t.HANDED_OUT))
+    )
+    return [row.node_id for row in connection.execute(query)]
+
+
+def add_items(tx: Tx, found: Sequence[Mapping[str, Any]]) -> None:
+    """Keep what generators yielded, each place once."""
+    if found:
+        tx.connection.execute(insert_ignore(tx.connection, items), [dict(row) for row in found])
+
+
+def note_late(tx: Tx, execution_id: str, note: Mapping[str, Any]) -> None:
+    """Keep the first report that came after an execution was over."""
+    statement = sa.update(executions).where(
+        executions.c.id == execution_id, executions.c.late_report.is_(None)
+    )
+    tx.connection.execute(statement.values(late_report=dict(note)))
+
+
+_SAME_TASK = sa.select(executions.c.task_id).where(executions.c.id.in_(sa.bindparam("ids", expanding=True)))
+_SIBLINGS = (
+    sa.select(
+        executions.c.task_id,
+        executions.c.place,
+        executions.c.state,
+        executions.c.rank,
+        executions.c.result_sha256,
+    )
+    .where(executions.c.task_id.in_(_SAME_TASK))
+    .order_by(executions.c.task_id, executions.c.ordinal)
+)
+_WITH_TASK = executions.join(tasks, tasks.c.id == executions.c.task_id)
+_ON_NODE = (
+    sa.select(
+        executions.c.id,
+        executions.c.task_id,
+        executions.c.ordinal,
+        executions.c.state,
+        tasks.c.state.label("task_state"),
+        tasks.c.function_sha256,
+        tasks.c.args_sha256,
+        tasks.c.dispatch,
+        tasks.c.deadline_us,
+        tasks.c.consumed,
+    )
+    .select_from(_WITH_TASK)
+    .where(executions.c.node_id == sa.bindparam("b_node"), IS_ON_NODE)
+    .order_by(executions.c.seq)
+    .limit(sa.bindparam("b_limit"))
+)
+_ABOUT = (
+    sa.select(
+        executions.c.id,
+        executions.c.task_id,
+        executions.c.place,
+        executions.c.state,
+        executions.c.started_us,
+        tasks.c.safe_retries,
+        tasks.c.ambiguous_retries,
+    )
+    .select_from(_WITH_TASK)
+    .where(
+        executions.c.id.in_(sa.bindparam("ids", expanding=True)),
+        executions.c.node_id == sa.bindparam("b_node"),
+    )
+)
