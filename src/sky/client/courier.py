@@ -34,6 +34,7 @@ MANY_WAITING = 64
 """From this many open calls on, outcomes are let gather for a moment instead of fetched one by one."""
 GATHER_S = 0.01
 CANCEL_PATIENCE_S = 5.0
+CANCELS_AT_ONCE = 16
 
 
 @dataclass(eq=False, slots=True)
@@ -156,10 +157,9 @@ class Courier:
                         self._changed.wait()
                     if self._closed and not self._cancels:
                         return
-                    # What is to end goes ahead of what is to begin.
-                    cancels = tuple(self._cancels)
-                    self._cancels.clear()
-                    batch = () if cancels else self._next_batch()
+                    # What is to end goes ahead of what is to begin, but does not keep it waiting for long.
+                    cancels = self._next_cancels()
+                    batch = self._next_batch() if self._outbox else ()
                     self._sending = len(batch)
                 for task in cancels:
                     self._cancel_quietly(task)
@@ -171,6 +171,15 @@ class Courier:
         except BaseException as broken:
             self._fail_everything(broken)
             raise
+
+    def _next_cancels(self) -> tuple[str, ...]:
+        """Some of what is to end and, as far as is known, has not by itself."""
+        found: list[str] = []
+        while self._cancels and len(found) < CANCELS_AT_ONCE:
+            task = self._cancels.popleft()
+            if task in self._waiting:
+                found.append(task)
+        return tuple(found)
 
     def _next_batch(self) -> tuple[_Letter, ...]:
         first = self._outbox.popleft()

@@ -3,8 +3,8 @@
 Decides: what ``train(10)`` is (a description, nothing has run), and which operator sends it how.
 Never: knows how a call travels; a compute does (``Target``). Imports nothing heavy: this module is also
 loaded on nodes, where the functions that a shipped function names arrive as these objects.
-Follows: a function is packed when it is first sent and kept so; later changes of globals it reads are not
-seen by calls, as with any function that was shipped.
+Follows: nothing is packed or sent before an operator says where to, and a shipped function that uses other
+functions made here can call them there with ``.local``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A described call made ready to be sent: packed once, small arguments inline, large ones by name.
 
-Decides: what is inline and what is a blob, and that a function is packed only the first time it is sent.
-Never: sends. Follows: the same bytes go out on every retry; a function that the daemon has is not sent again.
+Decides: what is inline and what is a blob, and how long a packed function stands for the function.
+Never: sends. Follows: the same bytes go out on every retry; a function that the daemon has is not sent again;
+one whose globals have changed (a notebook's cell was run again) goes out as it is now.
 """
 
 from __future__ import annotations
@@ -16,9 +17,23 @@ from typing import Any
 
 from sky.client.function import Pending
 from sky.client.pack import Packed, pack_arguments, pack_function
+from sky.kit.clock import SystemClock
 from sky.wire import v1
 
-_packed: weakref.WeakKeyDictionary[Callable[..., Any], Packed] = weakref.WeakKeyDictionary()
+KEEP_S = 0.25
+"""How long a packed function stands for the function: nobody changes what it reads faster than that."""
+KEEP_TIMES = 20
+"""And at least this many times as long as packing it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    packed: Packed
+    until_s: float
+
+
+_clock = SystemClock()
+_kept: weakref.WeakKeyDictionary[Callable[..., Any], _Kept] = weakref.WeakKeyDictionary()
 _packing = threading.Lock()
 _NONE = pack_arguments((), {}, "")
 
@@ -65,23 +80,28 @@ class Outgoing:
 def prepare(call: Pending[Any]) -> Outgoing:
     """Pack a call. Raises PackError naming the function or argument that cannot travel."""
     function = call.function
+    # The function first: packing it says which classes of its module travel by value, in arguments too.
+    packed = _function(function.function, function.name)
     content = pack_arguments(call.args, call.kwargs, function.name) if call.args or call.kwargs else _NONE
     inline: bytes | None = content
     blob: Packed | None = None
     if len(content) > v1.INLINE_ARGUMENT_BYTES_MAX:
         inline, blob = None, Packed(hashlib.sha256(content).hexdigest(), content)
     timeout_s = None if function.timeout is None else max(1, math.ceil(function.timeout))
-    packed = _function(function.function, function.name)
     return Outgoing(packed, inline, blob, timeout_s, function.retry, function.streams)
 
 
 def _function(function: Callable[..., Any], name: str) -> Packed:
     with _packing:
+        now_s = _clock.monotonic_s()
         try:
-            known = _packed.get(function)
+            known = _kept.get(function)
         except TypeError:
-            # It cannot be referred to weakly: packed anew each time.
+            # It cannot be referred to weakly: nothing to keep it by.
             return pack_function(function, name)
-        if known is None:
-            known = _packed[function] = pack_function(function, name)
-        return known
+        if known is not None and now_s < known.until_s:
+            return known.packed
+        packed = pack_function(function, name)
+        spent_s = _clock.monotonic_s() - now_s
+        _kept[function] = _Kept(packed, now_s + max(KEEP_S, spent_s * KEEP_TIMES))
+        return packed

@@ -1,10 +1,10 @@
 """Values to bytes and back: the payload codec, and exceptions that were raised somewhere else.
 
 Decides: ``cloudpickle-lz4`` (pickle protocol 5 through cloudpickle, in an LZ4 frame); that a function
-travels by value with the source of its file; how a remote exception looks here.
+travels by value, with what it uses of its own module and its file's source; how a remote exception looks.
 Never: unpacks anything but results of calls this user made; lets a small payload unpack without bound.
 Follows: cloudpickle is used for plain data too: pickle alone would save 1.5 us a call and misplace every
-class of ``__main__``. Packing one function twice need not give equal bytes, so it is packed once and kept.
+class of ``__main__``. Two processes need not pack one function into equal bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import linecache
 import pickle
+import sys
+import sysconfig
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,6 +31,8 @@ SMALL_BYTES = 64 * 1024
 SOURCE_CHARS_MAX = 256 * 1024
 """Longer files travel without their source, and remote tracebacks show no lines of them."""
 PROTOCOL = 5
+_INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+"""Where modules are that a node has too, or can be told to install."""
 
 
 class Packed(NamedTuple):
@@ -66,9 +70,23 @@ def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> 
 
 
 def pack_function(function: Callable[..., Any], name: str) -> Packed:
-    """The payload of a function as it is now, with its globals and the source of its file."""
+    """The payload of a function as it is now, with its globals and the source of its file.
+
+    What it uses of its own module goes along with it, unless that module is an installed one.
+    """
+    _take_along(getattr(function, "__module__", None))
     content = pack(_with_source(function), f"the function {name}()")
     return Packed(hashlib.sha256(content).hexdigest(), content, name)
+
+
+def _take_along(name: str | None) -> None:
+    """Have classes and functions of a module that only exists here travel by value from now on."""
+    module = sys.modules.get(name or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or name == "__main__":
+        return
+    if not file.startswith(_INSTALLED):
+        cloudpickle.register_pickle_by_value(module)
 
 
 def _decompress(content: bytes, what: str) -> bytes:

@@ -23,7 +23,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 R = TypeVar("R")
 
-OPEN_MAX = 2_000
+OPEN_MAX = 1_000
 """Calls that are under way, or ended and not yet handed out, at one time."""
 
 
