@@ -79,9 +79,8 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
         raise SettingsError(msg) from error
     if settings.host not in LOOPBACK:
         msg = (
-            f"host: {settings.host!r} is not a loopback address; this release serves 127.0.0.1, ::1 or "
-            "localhost 
-            "only, since it has neither TLS nor users"
+            f"host: {settings.host!r} is not a loopback address; this release has neither TLS nor users, and "
+            "serves 127.0.0.1, ::1 or localhost only"
         )
         raise SettingsError(msg)
     if settings.port is not None and not 0 <= settings.port <= 65_535:

@@ -151,7 +151,7 @@ def _settle_work(tx: Tx, compute_id: str, *, force: bool) -> None:
         return
     if not force:
         msg = (
-            f"{len(active)} executions are at the nodes of compute {compute_id}, which a new generation replaces; "
+            f"{len(active)} executions are at nodes of compute {compute_id}, which are to be replaced; "
             "wait for them, cancel them, or send force: true (they become indeterminate)"
         )
         raise ReleasePending(msg, details={"executions": len(active)})

@@ -155,7 +155,7 @@ def _arguments(tx: Tx, calls: Sequence[v1.TaskCreate | v1.BatchCall], field: str
         if call.args_inline is not None:
             if len(call.args_inline) > v1.INLINE_ARGUMENT_BYTES_MAX:
                 msg = (
-                    f"{where}: {len(call.args_inline)} bytes, at most {v1.INLINE_ARGUMENT_BYTES_MAX} go inline; "
+                    f"{where}: {len(call.args_inline)} bytes, of {v1.INLINE_ARGUMENT_BYTES_MAX} at most; "
                     "upload them with PUT /v1/blobs/{sha256} and name them as args_sha256"
                 )
                 raise PayloadTooLarge(
