@@ -6,6 +6,8 @@ Follows: the document can be made without a database, since it is made from the 
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -23,7 +25,8 @@ from sky.api.agent import connect, meet
 from sky.api.auth import Guard
 from sky.api.docs import page_of
 from sky.api.document import document_of
-from sky.api.operation import JSON, Operation
+from sky.api.operation import Operation, nothing, routed
+from sky.api.reading import JSON
 from sky.api.unit import Services
 from sky.api.v1 import (
     blobs,
@@ -96,10 +99,30 @@ async def serve_page(request: Request[Any, Any, Any]) -> ASGIResponse:
     return ASGIResponse(body=_page(), media_type="text/html", headers={"content-security-policy": STYLE_ONLY})
 
 
+def _options(path: str, methods: Iterable[str]) -> HTTPRouteHandler:
+    allowed = {*methods, "OPTIONS", *(("HEAD",) if "GET" in methods else ())}
+
+    async def tell(request: Request[Any, Any, Any]) -> ASGIResponse:
+        """Which methods there are."""
+        del request
+        return nothing(allow=", ".join(sorted(allowed)))
+
+    route = HTTPRouteHandler(routed(path), http_method="OPTIONS", status_code=200, include_in_schema=False)
+    return route(tell)
+
+
+def _all_options() -> list[HTTPRouteHandler]:
+    by_path: dict[str, list[str]] = defaultdict(list)
+    for op in operations():
+        by_path[op.path].append(op.method)
+    return [_options(path, methods) for path, methods in by_path.items()]
+
+
 def build_app(unit: Services) -> Guard:
     """The application, over the parts of a daemon."""
     app = Litestar(
         route_handlers=[
+            *_all_options(),  # before the others, or the router makes its own
             *PUBLIC,
             serve_document,
             serve_page,

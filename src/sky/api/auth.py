@@ -66,8 +66,8 @@ class Guard:
         head: bool = scope["method"] == "HEAD"
         if head:
             state["head"] = True
-            scope["method"] = "GET"
-        out = _with_id(send, request_id, head)
+            scope = {**scope, "method": "GET"}  # the server keeps its own, and sends no body for it
+        out = _with_id(send, request_id)
         refusal = self._refusal(scope, state, headers, head=head)
         if refusal is not None:
             await _refuse(out, refusal, state["request_id"])
@@ -138,14 +138,12 @@ def _foreign(headers: dict[bytes, bytes], hosts: frozenset[str], *, safe: bool) 
     return None
 
 
-def _with_id(send: Send, request_id: bytes, head: bool) -> Send:
-    """``send`` with a Request-Id on the answer, and without its body for HEAD."""
+def _with_id(send: Send, request_id: bytes) -> Send:
+    """``send`` with a Request-Id on the answer."""
 
     async def out(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message["headers"], (b"request-id", request_id)]
-        elif head and message["type"] == "http.response.body":
-            message["body"] = b""
         await send(message)
 
     return out

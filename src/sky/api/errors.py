@@ -133,11 +133,13 @@ def malformed(error: Exception) -> InvalidRequest:
     return InvalidRequest(f"the body is not JSON: {text}", details=details)
 
 
-def misfit(error: msgspec.ValidationError, kind: Any, value: Any, place: str = "") -> InvalidRequest:
+def misfit(
+    error: msgspec.ValidationError, kind: Any, value: Any, *, place: str = "", root: str = ""
+) -> InvalidRequest:
     """A value that does not fit ``kind``: which field, what it was, and what would be right.
 
     ``value`` is the whole of what was sent as plain values; ``place`` is put before the name of a field
-    (as in ``query parameter``).
+    (as in ``query parameter``), and ``root`` is the name of the whole where that is no object.
     """
     match = _PATH.match(str(error))
     what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
@@ -149,7 +151,7 @@ def misfit(error: msgspec.ValidationError, kind: Any, value: Any, place: str = "
         return InvalidRequest(
             f"{place}{name} is missing", details={"field": name, "value": None, "expected": "a value"}
         )
-    name = _join(steps)
+    name = _join(steps) or root
     expected = _expected(what, kind, steps)
     details: dict[str, Any] = {"field": name, "expected": expected}
     shown = ""
@@ -193,6 +195,9 @@ def _expected(what: str, kind: Any, steps: list[str]) -> str:
         if choices:
             return "one of " + ", ".join(map(str, choices))
         return f"another value than {enum['value']}"
+    told = _described(_type_at(kind, steps) if steps else kind)
+    if told is not None:
+        return told
     if (found := _EXPECTED.match(what)) is not None:
         return found["expected"].replace("`", "")
     return what[:1].lower() + what[1:]
@@ -247,6 +252,45 @@ def _type_at(kind: Any, steps: list[str]) -> Any:
             return None
         here = found
     return here
+
+
+def _described(kind: Any) -> str | None:
+    """What a plain type with limits takes, in words; None for any other type."""
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        found = [_described(arg) for arg in typing.get_args(kind) if arg is not type(None)]
+        return found[0] if len(found) == 1 else None
+    if typing.get_origin(kind) is not typing.Annotated:
+        return _WORDS.get(kind)
+    plain, *marks = typing.get_args(kind)
+    limits = {
+        name: value
+        for mark in marks
+        if isinstance(mark, msgspec.Meta)
+        for name in ("ge", "le", "min_length", "max_length", "pattern")
+        if (value := getattr(mark, name)) is not None
+    }
+    word = _WORDS.get(plain)
+    if word is None:
+        return None
+    if "pattern" in limits:
+        return f"{word} that matches {limits['pattern']}"
+    low, high = limits.get("ge", limits.get("min_length")), limits.get("le", limits.get("max_length"))
+    unit = " characters" if plain is str else ""
+    of = " of" if plain is str else ""
+    if low is not None and high is not None:
+        return f"{word}{of or ' from'} {low} to {high}{unit}"
+    if high is not None:
+        return f"{word}{of} at most {high}{unit}"
+    return f"{word}{of} at least {low}{unit}" if low is not None else word
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    bytes: "base64",
+}
 
 
 def _fields_at(kind: Any, steps: list[str]) -> list[str]:

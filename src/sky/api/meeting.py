@@ -88,7 +88,7 @@ class Meetings:
 
         Raises ComputeNotConnected when it does not come within MEET_SECONDS.
         """
-        meeting_id = await db.write(lambda tx: rendezvous.open(tx, node_id, url))
+        meeting_id = await db.write(lambda tx: rendezvous.begin(tx, node_id, url))
         try:
             async with asyncio.timeout(MEET_SECONDS):
                 session = await self._place(meeting_id)

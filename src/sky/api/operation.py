@@ -48,7 +48,6 @@ FRAMES = "application/vnd.skyward.frames"
 EVENTS = "text/event-stream"
 
 Limit = Annotated[int, Meta(ge=1, le=500, description="How many items a page has at most, 1 to 500.")]
-Cursor = Annotated[str, Meta(max_length=200, description="``next_cursor`` of the page before.")]
 NodeChoice = Annotated[
     str, Meta(min_length=1, max_length=64, description="``all``, a rank, or the id of a node.")
 ]
@@ -238,6 +237,11 @@ def operation(
     return wrap
 
 
+def routed(path: str) -> str:
+    """A path of the document as the router wants it."""
+    return re.sub(r"{(\w+)}", r"{\1:str}", path)
+
+
 def _route(op: Operation, function: Function) -> HTTPRouteHandler:
     optional = op.body is not None and not has_required(op.body)
 
@@ -255,9 +259,8 @@ def _route(op: Operation, function: Function) -> HTTPRouteHandler:
             arguments["body"] = await json_body(request, op.body, limit, optional=optional)
         return await function(Ask(unit, request, op, path, key, revision), **arguments)
 
-    route = re.sub(r"{(\w+)}", r"{\1:str}", op.path)
     made_route = HTTPRouteHandler(
-        route,
+        routed(op.path),
         http_method=cast("Method", op.method),
         status_code=200,  # what is answered says its own
         name=op.name,

@@ -160,7 +160,7 @@ def _converted(pairs: list[tuple[str, str]], kind: type[Query] | None) -> Query 
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise misfit(error, kind, values, "query parameter ") from None
+        raise misfit(error, kind, values, place="query parameter ") from None
 
 
 _FIELDS: dict[type[Query], dict[str, bool]] = {}
@@ -191,7 +191,7 @@ def path_of(request: Request[Any, Any, Any], kinds: Mapping[str, Any]) -> dict[s
             try:
                 value = msgspec.convert(value, kind, strict=False)
             except msgspec.ValidationError as error:
-                raise misfit(error, kind, value, f"path parameter {name}") from None
+                raise misfit(error, kind, value, place="path parameter ", root=name) from None
         out[name] = value
     return out
 

@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from sky.api.operation import (
     Ask,
-    Cursor,
     Header,
     Limit,
     Ordinal,
@@ -24,6 +23,7 @@ from sky.api.operation import (
     reply,
 )
 from sky.api.reading import Query
+from sky.api.v1.cursors import ComputeCursor, GenerationCursor
 from sky.domain.errors import (
     CapabilityMismatch,
     ComputeNotAccepting,
@@ -52,7 +52,7 @@ LOCATION = Header("Location", "Where it is found.")
 class ComputeFilter(Query, frozen=True):
     """Which computes are wanted."""
 
-    cursor: Cursor | None = None
+    cursor: ComputeCursor | None = None
     limit: Limit = DEFAULT_ITEMS
     state: (
         Annotated[v1.ComputeState, Meta(description="Only those in this state; deleted ones only so.")] | None
@@ -65,7 +65,7 @@ class ComputeFilter(Query, frozen=True):
 class GenerationFilter(Query, frozen=True):
     """Which part of the list is wanted."""
 
-    cursor: Cursor | None = None
+    cursor: GenerationCursor | None = None
     limit: Limit | None = None
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from litestar.response.base import ASGIResponse
 
-from sky.api.operation import BLOB, BYTES, JSON, Ask, Bytes, Cursor, Header, Limit, operation, reply
+from sky.api.operation import BLOB, BYTES, JSON, Ask, Bytes, Header, Limit, operation, reply
 from sky.api.reading import Query, json_body, wrong_media
+from sky.api.v1.cursors import FunctionCursor
 from sky.domain.errors import (
     HashMismatch,
     InvalidRequest,
@@ -37,7 +38,7 @@ NAME_CHARS_MAX = 256
 class FunctionFilter(Query, frozen=True):
     """Which part of the list is wanted."""
 
-    cursor: Cursor | None = None
+    cursor: FunctionCursor | None = None
     limit: Limit = DEFAULT_ITEMS
 
 

@@ -11,9 +11,10 @@ from typing import Annotated
 from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
-from sky.api.operation import Ask, Cursor, Limit, Ordinal, accepted, operation, reply
+from sky.api.operation import Ask, Limit, Ordinal, accepted, operation, reply
 from sky.api.reading import Query
 from sky.api.v1.computes import ETAG, etag
+from sky.api.v1.cursors import NodeCursor
 from sky.domain.errors import IdempotencyConflict, NotFound, ReleasePending
 from sky.store.views import nodes as views
 from sky.verbs import computes as verbs
@@ -27,7 +28,7 @@ class NodeFilter(Query, frozen=True):
 
     include_terminal: Annotated[bool, Meta(description="Also those that are over.")] = True
     generation: Ordinal | None = None
-    cursor: Cursor | None = None
+    cursor: NodeCursor | None = None
     limit: Limit | None = None
 
 

@@ -14,9 +14,10 @@ from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
 from sky.api.errors import short
-from sky.api.operation import Ask, Cursor, Header, Limit, made, nothing, operation, reply
+from sky.api.operation import Ask, Header, Limit, made, nothing, operation, reply
 from sky.api.reading import Query
 from sky.api.unit import Services
+from sky.api.v1.cursors import OfferCursor, ProviderCursor
 from sky.domain.errors import (
     IdempotencyConflict,
     NameTaken,
@@ -43,7 +44,7 @@ LOOK_S = 0.05
 class ProviderFilter(Query, frozen=True):
     """Which part of the list is wanted."""
 
-    cursor: Cursor | None = None
+    cursor: ProviderCursor | None = None
     limit: Limit | None = None
 
 
@@ -62,7 +63,7 @@ class OfferFilter(Query, frozen=True):
     ) = None
     max_price: Annotated[float, Meta(ge=0, le=1e9, description="At most so many USD per hour.")] | None = None
     refresh: Annotated[bool, Meta(description="Ask the providers first, and wait up to 10 s.")] = False
-    cursor: Cursor | None = None
+    cursor: OfferCursor | None = None
     limit: Limit | None = None
 
 

@@ -17,7 +17,6 @@ from sky.api.operation import (
     BYTES,
     Ask,
     Bytes,
-    Cursor,
     Header,
     Limit,
     Ordinal,
@@ -31,6 +30,7 @@ from sky.api.reading import Query
 from sky.api.stream import Streamed
 from sky.api.unit import RECHECK_S, WAIT_SECONDS_MAX
 from sky.api.v1.blobs import media_for
+from sky.api.v1.cursors import ExecutionCursor, TaskCursor
 from sky.domain.errors import (
     CapabilityMismatch,
     ComputeNotAccepting,
@@ -62,7 +62,7 @@ Correlation = Annotated[str, Meta(min_length=1, max_length=256, description="The
 class TaskFilter(Query, frozen=True):
     """Which tasks are wanted."""
 
-    cursor: Cursor | None = None
+    cursor: TaskCursor | None = None
     limit: Limit = DEFAULT_ITEMS
     compute: Annotated[str, Meta(max_length=256, description="Id or name of their compute.")] | None = None
     state: Annotated[v1.TaskState, Meta(description="Only those in this state.")] | None = None
@@ -87,7 +87,7 @@ class ResultWait(Query, frozen=True):
 class ExecutionFilter(Query, frozen=True):
     """Which part of the list is wanted."""
 
-    cursor: Cursor | None = None
+    cursor: ExecutionCursor | None = None
     limit: Limit | None = None
 
 
