@@ -35,7 +35,6 @@ from sky.wire.agent import (
     Credit,
     Data,
     Dial,
-    Drain,
     Eof,
     Exit,
     FromAgent,
@@ -47,10 +46,8 @@ from sky.wire.agent import (
     Ping,
     Pong,
     Report,
-    Resize,
     Session,
     Started,
-    Stop,
     Welcome,
     Work,
     WorkItem,
@@ -141,13 +138,14 @@ class Daemon:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await site.start()
-        self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        self.port = self._runner.addresses[0][1]
 
     def stop(self) -> None:
         """Stop listening and cut every connection."""
         self.on_loop(self._stop())
 
     async def _stop(self) -> None:
+        self._socket = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -373,6 +371,9 @@ class Node:
 
     def function(self, function: Any) -> str:
         """A function as a stored blob."""
+        module = sys.modules.get(getattr(function, "__module__", None) or "")
+        if module is not None and "test_" in module.__name__:
+            cloudpickle.register_pickle_by_value(module)
         if function not in self._functions:
             self._functions[function] = self.daemon.store(pack(function))
         return self._functions[function]
@@ -437,6 +438,21 @@ class Node:
                 os.kill(pid, signal.SIGKILL)
 
 
+@pytest.fixture(name="until", scope="session")
+def _until() -> Callable[..., Any]:
+    return until
+
+
+@pytest.fixture(name="pack", scope="session")
+def _pack() -> Callable[..., bytes]:
+    return pack
+
+
+@pytest.fixture(name="unpack", scope="session")
+def _unpack() -> Callable[..., Any]:
+    return unpack
+
+
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     daemon = Daemon()
@@ -462,16 +478,31 @@ def node_of(daemon: Daemon, tmp_path: Path) -> Iterator[Callable[..., Node]]:
             print(node.log)
 
 
-@pytest.fixture
-def node(node_of: Callable[..., Node]) -> Node:
-    """A ready node with one process worker."""
-    return node_of().start()
+def _shared(folder: Path, **spec: Any) -> Iterator[Node]:
+    daemon = Daemon()
+    daemon.start()
+    node = Node(daemon, folder / "node", **spec)
+    try:
+        yield node.start()
+    finally:
+        print(node.log)
+        node.end()
+        daemon.close()
 
 
-@pytest.fixture
-def threaded(node_of: Callable[..., Node]) -> Node:
-    """A ready node with two threads in one worker."""
-    return node_of(worker={"executor": "thread", "concurrency": 2}).start()
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A ready node with two process workers, shared by the tests of a file."""
+    yield from _shared(tmp_path_factory.mktemp("process"), worker={"executor": "process", "concurrency": 2})
 
 
-__all__ = ["Drain", "Resize", "Stop"]
+@pytest.fixture(scope="module")
+def threaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A ready node with two threads in one worker, shared by the tests of a file."""
+    yield from _shared(tmp_path_factory.mktemp("thread"), worker={"executor": "thread", "concurrency": 2})
+
+
+@pytest.fixture(params=["process", "thread"])
+def either(request: pytest.FixtureRequest) -> Node:
+    """The same test with each kind of worker."""
+    return request.getfixturevalue("node" if request.param == "process" else "threaded")

@@ -24,7 +24,7 @@ import msgspec
 
 from sky.agent import streams
 from sky.agent.board import Board
-from sky.agent.frames import Call, Consumed, Forget, Interrupt, Learn, Setup, ToWorker, Up
+from sky.agent.frames import Call, Consumed, Done, Forget, Interrupt, Learn, Setup, ToWorker, Up
 from sky.agent.functions import Function, Functions
 from sky.agent.guard import Scope, SignalGuard, ThreadScope
 from sky.agent.port import Closed, Credits, Inbox, Port
@@ -115,14 +115,19 @@ def _serve_one(setup: Setup, port: Port, router: Router, board: Board, guard: Si
         context.enter_process(around.context_of(call))
         guard.watch(scope)
         done = lane.run(call, function, scope, sink)
-        dirty = router.dirty()
+        done = _marked(done, router)
         router.alone = None
         context.enter_process(None)
-        port.send(msgspec.structs.replace(done, dirty=True) if dirty else done)
+        port.send(done)
         if guard.ending:
             return
-        if dirty:
+        if done.dirty:
             inbox.wait_go()
+
+
+def _marked(done: Done, router: Router) -> Done:
+    """With a mark if subprocesses of the call wrote what the agent has still to read."""
+    return msgspec.structs.replace(done, dirty=True) if router.dirty() else done
 
 
 class _Threads:
@@ -196,7 +201,7 @@ class _Threads:
                     scope, sink = ThreadScope(thread), Sink(call.seq)
                     self._running[call.seq] = (scope, sink, call)
                     self._share()
-                done = lane.run(call, function, scope, sink)
+                done = _marked(lane.run(call, function, scope, sink), self._router)
                 with self._lock:
                     del self._running[call.seq]
                     self._share()

@@ -7,18 +7,16 @@ Follows: the caller can raise the original where it unpickles, and read a stand-
 
 from __future__ import annotations
 
-import linecache
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 
 from sky.agent import payload
 from sky.agent.payload import Packed
-from sky.kit.context import SOURCE_ATTRIBUTE
 from sky.wire.agent import ErrorInfo
 
 MESSAGE_CHARS_MAX = 8 * 1024
@@ -32,16 +30,6 @@ class Failure(msgspec.Struct, frozen=True):
 
     info: ErrorInfo
     packed: Packed | None
-
-
-def learn_source(function: Any) -> None:
-    """Let tracebacks show source lines of files that are not on this node, if the function brings them."""
-    sources: object = getattr(function, SOURCE_ATTRIBUTE, None)
-    if not isinstance(sources, Mapping):
-        return
-    for name, text in cast("Mapping[object, object]", sources).items():
-        if isinstance(name, str) and isinstance(text, str) and not Path(name).is_file():
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 
 def type_name(error: BaseException) -> str:

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sky.agent import failure, payload
+from sky.agent import payload, source
 from sky.agent.frames import Forget, Learn
 
 FUNCTION_BYTES_MAX = 1024**3
@@ -33,7 +33,7 @@ class Function:
                     value = payload.unpack_file(self._path, FUNCTION_BYTES_MAX)
                     if not callable(value):
                         raise TypeError(f"the payload is a {type(value).__name__} and not a function")
-                    failure.learn_source(value)
+                    source.relabel(value)
                     self._value = value
         return self._value
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from sky.agent import failure, payload
+from sky.agent import failure, payload, source
 from sky.agent.failure import Failure
 from sky.agent.frames import Call, Done, Setup, Yielded
 from sky.agent.functions import Function
@@ -102,6 +102,10 @@ class Lane:
         self, call: Call, attempt: _Attempt, error: BaseException | None, interrupted: bool, begun: float
     ) -> Done:
         packed, info = attempt.packed, None
+        if interrupted and packed is not None:
+            if packed.file is not None:
+                (self._around.results / packed.file).unlink()
+            packed = None
         if error is not None:
             packed = None
             if not interrupted:
@@ -155,6 +159,7 @@ class _Attempt:
         self._sink = sink
         self._stage = "function"
         self._value: Any = None
+        self._loaded: Any = None
         self.asynchronous = False
         self.items = 0
         self.packed: Packed | None = None
@@ -164,7 +169,7 @@ class _Attempt:
         call = self._call
         context.enter(self._around.context_of(call))
         self._around.router.enter(self._sink)
-        function = self._function.load()
+        function = self._loaded = self._function.load()
         self._stage = "arguments"
         arguments: Any = payload.unpack_from(call.args, call.args_path)
         positional, named = _NONE if arguments is None else arguments
@@ -239,6 +244,7 @@ class _Attempt:
 
     def explain(self, error: BaseException) -> Failure:
         """What to tell of ``error``, by how far the call had come."""
+        source.show(self._loaded)
         results = self._around.results
         said = failure.message_of(error)
         if isinstance(error, ModuleNotFoundError) and self._stage in ("function", "arguments"):

@@ -274,7 +274,7 @@ class Worker:
     def _on_done(self, frame: Done) -> None:
         execution = self.outstanding.get(frame.seq)
         if frame.dirty:
-            self._read_pipes(execution)
+            self._read_pipes(self._sole() if self.threads else execution)
             if not self.threads:
                 self.send(Go())
                 self.flush()
