@@ -11,6 +11,7 @@ import difflib
 import re
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -160,6 +161,13 @@ def misfit(
         shown = f"; it is {details['value']!r}"
     label = f"{place}{name}" if name else "the body"
     return InvalidRequest(f"{label} must be {expected}{shown}", details=details)
+
+
+def line_end_refused(steps: Sequence[str], *, place: str, root: str) -> InvalidRequest:
+    """The refusal of a text that ends in a line end."""
+    name = _join(list(steps)) or root
+    expected = "text without a line end"
+    return InvalidRequest(f"{place}{name} must be {expected}", details={"field": name, "expected": expected})
 
 
 def unknown_name(kind: str, name: str, known: list[str], *, details: dict[str, Any]) -> InvalidRequest:

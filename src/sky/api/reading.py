@@ -17,7 +17,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from litestar.connection import Request
 
-from sky.api.errors import branches, malformed, misfit, short, unknown_name
+from sky.api.errors import branches, line_end_refused, malformed, misfit, short, unknown_name
+from sky.api.patterns import line_end
 from sky.domain.errors import InvalidRequest, PayloadTooLarge, PreconditionRequired, UnsupportedMediaType
 
 KEY_CHARS_MAX = 255
@@ -109,7 +110,7 @@ def wrong_media(media: str, known: Sequence[str]) -> UnsupportedMediaType:
 def decoded(raw: bytes, kind: Any) -> Any:
     """JSON bytes as ``kind``, or the refusal that says what does not fit."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        value = msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         try:
             plain = msgspec.json.decode(raw)
@@ -118,6 +119,16 @@ def decoded(raw: bytes, kind: Any) -> Any:
         raise misfit(error, kind, plain) from None
     except (ValueError, RecursionError) as error:
         raise malformed(error) from None
+    if b'\\n"' in raw:
+        check_line_ends(value, kind)
+    return value
+
+
+def check_line_ends(value: Any, kind: Any, *, place: str = "", root: str = "") -> None:
+    """Refuse a text that only fits its pattern but for a line end."""
+    steps = line_end(value, kind)
+    if steps is not None:
+        raise line_end_refused(steps, place=place, root=root)
 
 
 def query_of(request: Request[Any, Any, Any], kind: type[Query] | None) -> Query | None:
@@ -158,9 +169,11 @@ def _converted(pairs: list[tuple[str, str]], kind: type[Query] | None) -> Query 
     if kind is None:
         return None
     try:
-        return msgspec.convert(values, kind, strict=False)
+        query = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise misfit(error, kind, values, place="query parameter ") from None
+    check_line_ends(query, kind, place="query parameter ")
+    return query
 
 
 _FIELDS: dict[type[Query], dict[str, bool]] = {}
@@ -192,6 +205,7 @@ def path_of(request: Request[Any, Any, Any], kinds: Mapping[str, Any]) -> dict[s
                 value = msgspec.convert(value, kind, strict=False)
             except msgspec.ValidationError as error:
                 raise misfit(error, kind, value, place="path parameter ", root=name) from None
+            check_line_ends(value, kind, place="path parameter ", root=name)
         out[name] = value
     return out
 

@@ -1,0 +1,101 @@
+"""Lists, page by page.
+
+Decides: what a reader may rely on while rows come and go. Never: knows what a cursor means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def walk(api: Any, path: str, limit: int) -> list[str]:
+    """The ids of a whole list, read in pages."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        more = "" if cursor is None else f"&cursor={cursor}"
+        page = api("GET", f"{path}{'&' if '?' in path else '?'}limit={limit}{more}").json
+        assert len(page["items"]) <= limit
+        found += [item.get("id") or item["sha256"] for item in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+def test_pages_make_the_list_newest_first(api: Any, tools: Any) -> None:
+    made = [api.create(tools.idle_spec())["id"] for _ in range(7)]
+    whole = [c["id"] for c in api("GET", "/v1/computes?limit=500").json["items"]]
+    assert walk(api, "/v1/computes", 3) == whole
+    assert whole[:7] == made[::-1]
+    for compute_id in made:
+        api.delete(compute_id)
+
+
+def test_a_cursor_survives_the_deletion_of_its_row(api: Any, tools: Any) -> None:
+    made = [api.create(tools.idle_spec())["id"] for _ in range(6)]
+    first = api("GET", "/v1/computes?limit=3").json
+    assert [c["id"] for c in first["items"]] == made[:2:-1]
+    named = first["items"][-1]["id"]
+    api.delete(named)
+    tools.until(
+        lambda: api("GET", f"/v1/computes/{named}").json["status"]["state"] == "deleted", "it was deleted"
+    )
+    assert named not in [c["id"] for c in api("GET", "/v1/computes?limit=500").json["items"]]
+    second = api("GET", f"/v1/computes?limit=3&cursor={first['next_cursor']}").json
+    assert [c["id"] for c in second["items"]] == made[2::-1]
+    for compute_id in made:
+        api.delete(compute_id)
+
+
+def test_new_rows_do_not_move_a_page(api: Any, tools: Any) -> None:
+    made = [api.create(tools.idle_spec())["id"] for _ in range(4)]
+    first = api("GET", "/v1/computes?limit=2").json
+    late = api.create(tools.idle_spec())["id"]
+    second = api("GET", f"/v1/computes?limit=2&cursor={first['next_cursor']}").json
+    assert [c["id"] for c in second["items"]] == [made[1], made[0]]
+    for compute_id in [*made, late]:
+        api.delete(compute_id)
+
+
+def test_functions_are_listed_in_pages(api: Any, tools: Any) -> None:
+    for number in range(5):
+        code = tools.packed(("function", number))
+        answer = api(
+            "PUT", f"/v1/functions/{tools.sha256(code)}", code, content_type="application/octet-stream"
+        )
+        assert answer.status in {200, 201}
+    whole = walk(api, "/v1/functions", 500)
+    assert len(whole) >= 5
+    assert walk(api, "/v1/functions", 2) == whole
+
+
+def test_deleted_computes_are_listed_when_asked_for(api: Any, tools: Any) -> None:
+    gone = api.create(tools.idle_spec())["id"]
+    api.delete(gone)
+
+    def listed() -> bool:
+        return gone in [c["id"] for c in api("GET", "/v1/computes?state=deleted&limit=500").json["items"]]
+
+    tools.until(listed, "it was listed as deleted")
+    assert gone not in [c["id"] for c in api("GET", "/v1/computes?limit=500").json["items"]]
+
+
+def test_nodes_are_listed_by_rank(api: Any, ready: dict[str, Any]) -> None:
+    path = f"/v1/computes/{ready['id']}/nodes"
+    nodes = api("GET", f"{path}?include_terminal=false").json["items"]
+    assert [node["rank"] for node in nodes] == [0, 1]
+    assert walk(api, f"{path}?include_terminal=false", 1) == [node["id"] for node in nodes]
+    one = api("GET", f"{path}/{nodes[1]['id']}")
+    assert one.json == nodes[1]
+    assert one.headers["etag"] == f'"{nodes[1]["revision"]}"'
+    assert api("GET", f"{path}?generation=9").json["items"] == []
+
+
+def test_offers_are_sorted_by_price(api: Any, ready: dict[str, Any]) -> None:
+    del ready
+    offers = api("GET", "/v1/offers?kind=local").json["items"]
+    assert offers
+    prices = [offer["price"] for offer in offers]
+    assert prices == sorted(prices)
+    assert api("GET", "/v1/offers?accelerator=H100").json["items"] == []
+    api("GET", "/v1/offers?kind=nowhere").error(422, "unsupported_provider")
