@@ -4,7 +4,7 @@ Decides: what is tried: three sizes of a small neural network, two strengths of 
 rates, each judged by five-fold cross-validation on the digits that come with scikit-learn.
 Never: downloads anything. Follows: the nodes go when the ``with`` block ends, however it ends.
 
-    python examples/digits.py [--nodes N] [--provider KIND-OR-NAME]
+    python examples/digits.py [--nodes N] [--epochs N] [--provider KIND-OR-NAME]
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Settings:
     hidden: int
     alpha: float
     rate: float
+    epochs: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def trial(settings: Settings) -> Trial:
         (settings.hidden,),
         alpha=settings.alpha,
         learning_rate_init=settings.rate,
-        max_iter=EPOCHS,
+        max_iter=settings.epochs,
         random_state=0,
     )
     # One thread a trial: the nodes share this computer's cores. Every trial trains for as many epochs, so
@@ -73,9 +74,9 @@ def trial(settings: Settings) -> Trial:
     return Trial(settings, mean(map(float, scores)), time.perf_counter() - began_s, sky.instance_info().rank)
 
 
-def search(compute: sky.Compute) -> list[Trial]:
+def search(compute: sky.Compute, epochs: int) -> list[Trial]:
     """Run every trial, and show each as it ends."""
-    grid = [Settings(*one) for one in product(HIDDEN_UNITS, ALPHAS, LEARNING_RATES)]
+    grid = [Settings(*one, epochs) for one in product(HIDDEN_UNITS, ALPHAS, LEARNING_RATES)]
     done: list[Trial] = []
     for result in sky.map(trial, grid, stream=True, ordered=False) >> compute:
         done.append(result)
@@ -117,12 +118,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Try 24 classifiers of handwritten digits on some nodes.")
     parser.add_argument("--nodes", type=int, default=2, help="how many machines (2)")
     parser.add_argument("--provider", default="local", help="where they come from: a kind or a name (local)")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"how long each trial trains ({EPOCHS})")
     options = parser.parse_args()
 
     began_s = time.perf_counter()
     with sky.Compute(provider=options.provider, nodes=options.nodes, cpus=1) as compute:
         print(f"{options.nodes} nodes are ready after {time.perf_counter() - began_s:.1f} s", flush=True)
-        trials = search(compute)
+        trials = search(compute, options.epochs)
         used_s, spent = machine_seconds(compute), compute.status().status
     show_table(trials)
     best = max(trials, key=lambda one: one.accuracy)

@@ -20,7 +20,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DEMO = [sys.executable, str(ROOT / "scripts/with_daemon"), str(ROOT / "examples/digits.py")]
 END_S = 60.0
-SEED = 20_261_129
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180), pytest.mark.xdist_group("demo")]
 
@@ -79,27 +78,46 @@ def test_demo_shows_its_trials_and_leaves_nothing(tmp_path: Path) -> None:
     check_nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("part", range(6))
-def test_interrupted_demo_leaves_nothing(part: int, tmp_path: Path) -> None:
-    moment_s = random.Random(SEED + part).uniform(part, part + 1)
-    demo = start(tmp_path)
-    time.sleep(moment_s)  # a moment, not a wait for anything
+def read_until(demo: subprocess.Popen[str], text: str) -> str:
+    """What it printed up to and with the first line that has ``text``; "" for none."""
+    assert demo.stdout is not None
+    lines: list[str] = []
+    while text and text not in "".join(lines[-1:]):
+        lines.append(demo.stdout.readline())
+        assert lines[-1], "".join(lines)
+    return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "more_s"),
+    [
+        ("", 0.0),
+        ("", 0.6),
+        ("", 1.5),
+        ("are ready", 0.0),
+        ("1/24", 0.1),
+        ("12/24", 0.3),
+        ("24/24", 0.0),
+        ("24/24", 0.2),
+    ],
+)
+def test_interrupted_demo_leaves_nothing(line: str, more_s: float, tmp_path: Path) -> None:
+    demo = start(tmp_path, "--epochs", "3")
+    printed = read_until(demo, line)
+    time.sleep(more_s + random.uniform(0, 0.1))  # a moment, not a wait for anything
     os.killpg(demo.pid, signal.SIGINT)
-    printed, _ = demo.communicate(timeout=END_S)
+    printed += demo.communicate(timeout=END_S)[0]
     assert demo.returncode == 128 + signal.SIGINT, printed
     assert "Traceback" not in printed
     check_nothing_is_left(tmp_path)
 
 
-def test_demo_that_is_interrupted_twice_ends_at_once(tmp_path: Path) -> None:
-    demo = start(tmp_path)
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if "1/24" in line:
-            break
+def test_demo_that_is_interrupted_twice_leaves_nothing(tmp_path: Path) -> None:
+    demo = start(tmp_path, "--epochs", "3")
+    printed = read_until(demo, "1/24")
     os.killpg(demo.pid, signal.SIGINT)
-    time.sleep(0.1)
+    time.sleep(0.1)  # as quickly as a person does it
     os.killpg(demo.pid, signal.SIGINT)
-    printed, _ = demo.communicate(timeout=END_S)
+    printed += demo.communicate(timeout=END_S)[0]
     assert demo.returncode == 128 + signal.SIGINT, printed
     check_nothing_is_left(tmp_path)
