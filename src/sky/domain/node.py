@@ -181,5 +181,5 @@ MOVES: Table = {
     NodeBroken: Move(COMING, DELETING, "node.deleting"),
     NodeDeletionFailed: Move(ENDING, None, None),
     NodeDeleted: Move(ENDING, DELETED, "node.deleted"),
-    NodeFailed: Move(COMING, FAILED, "node.failed"),
+    NodeFailed: Move(frozenset({REQUESTED}), FAILED, "node.failed"),
 }

@@ -136,6 +136,11 @@ class ExecutionDispatched(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutionAccepted(Fact):
+    """The agent named it among what it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionStarted(Fact):
     """The agent says that it runs, since ``started_us``."""
 
@@ -187,6 +192,7 @@ class ExecutionIndeterminate(_Ended):
 EXECUTION_MOVES: Table = {
     ExecutionAssigned: Move(frozenset({CREATED}), ASSIGNED, None),
     ExecutionDispatched: Move(frozenset({ASSIGNED}), DISPATCHING, None),
+    ExecutionAccepted: Move(frozenset({DISPATCHING}), ACCEPTED, None),
     ExecutionStarted: Move(frozenset({DISPATCHING, ACCEPTED}), STARTED, None),
     ExecutionCancelRequested: Move(frozenset({DISPATCHING, ACCEPTED, STARTED}), CANCEL_REQUESTED, None),
     ExecutionSucceeded: Move(EXECUTION_LIVE, SUCCEEDED, None),

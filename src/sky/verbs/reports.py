@@ -6,7 +6,7 @@ node's work, is kept as a note and moves nothing. Follows: each numbered report 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -45,6 +45,7 @@ def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:
         tx.apply(n.NodeConnected(node_id, said.boot, said.python, said.slots, said.window, tx.now_us))
     else:
         tx.apply(n.NodeReconnected(node_id, said.boot, said.slots, said.window, tx.now_us, heard))
+    _accepted(tx, node_id, said.known)
     if said.error is not None:
         _broken(tx, node_id, said.error)
     elif said.ready and state in (n.CONNECTING, n.BOOTSTRAPPING):
@@ -57,6 +58,14 @@ def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:
         total=total_of(tx, node["compute_id"]),
         draining=state == n.DRAINING,
     )
+
+
+def _accepted(tx: Tx, node_id: str, known: Sequence[str]) -> None:
+    """What was handed out and has arrived there."""
+    if known:
+        rows = tasks.at_node(tx.connection, node_id, known)
+        arrived = (key for key, row in rows.items() if row["state"] == t.DISPATCHING)
+        tx.apply(*(t.ExecutionAccepted(key) for key in arrived))
 
 
 def seen(tx: Tx, node_id: str, window: int) -> None:
