@@ -20,6 +20,7 @@ from sky.wire import v1
 from sky.wire.error import Error
 
 REFERENCE = "#/components/schemas/{name}"
+BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 ALWAYS: tuple[type[e.SkyError], ...] = (e.Unauthorized, e.Forbidden, e.Internal, e.Busy)
 ABOUT = """\
 The control plane of Skyfleet: computes, the tasks that run on them, and everything that happens.
@@ -312,6 +313,8 @@ def _tidy(schema: Any) -> Any:
         out = {"type": "string", **out}
     if out.get("default", 0) is None and any("$ref" in branch for branch in out.get("anyOf", ())):
         del out["default"]
+    if out.get("contentEncoding") == "base64":
+        out["pattern"] = BASE64
     if isinstance(out.get("const"), str) and "type" not in out:
         out = {"type": "string", **out}
     if isinstance(out.get("description"), str):

@@ -11,7 +11,7 @@ import asyncio
 import re
 import typing
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -27,6 +27,8 @@ BODY_GAP_S = 60.0
 """How long a sender may pause inside of a body."""
 
 JSON = "application/json"
+EXACT_INTEGERS = 2**53
+"""From here on, a number with a fraction in its notation is no longer exact."""
 
 _KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TAG = re.compile(r'"(\d{1,18})"')
@@ -111,16 +113,35 @@ def decoded(raw: bytes, kind: Any) -> Any:
     """JSON bytes as ``kind``, or the refusal that says what does not fit."""
     try:
         value = msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as error:
-        try:
-            plain = msgspec.json.decode(raw)
-        except (ValueError, RecursionError) as worse:
-            raise malformed(worse) from None
-        raise misfit(error, kind, plain) from None
+    except msgspec.ValidationError:
+        value = _decoded_again(raw, kind)
     except (ValueError, RecursionError) as error:
         raise malformed(error) from None
     if b'\\n"' in raw:
         check_line_ends(value, kind)
+    return value
+
+
+def _decoded_again(raw: bytes, kind: Any) -> Any:
+    """The same with whole numbers that were written as 3.0, which JSON does not tell from 3."""
+    try:
+        plain = msgspec.json.decode(raw)
+        whole = _whole(plain)
+    except (ValueError, RecursionError) as worse:
+        raise malformed(worse) from None
+    try:
+        return msgspec.convert(whole, kind)
+    except msgspec.ValidationError as error:
+        raise misfit(error, kind, plain) from None
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < EXACT_INTEGERS:
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in cast("dict[str, Any]", value).items()}
     return value
 
 

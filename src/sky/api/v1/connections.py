@@ -16,7 +16,7 @@ from sky.api.meeting import Session
 from sky.api.operation import BYTES, Ask, Bytes, NodeChoice, nothing, operation
 from sky.api.reading import Query
 from sky.api.stream import SESSION_S, Streamed
-from sky.api.v1.machines import ERRORS
+from sky.api.v1.machines import COMMAND_CHARS_MAX, ERRORS
 from sky.domain.errors import NotFound
 from sky.store.views import computes, nodes
 from sky.wire import agent
@@ -60,7 +60,9 @@ class ShellUp(Query, frozen=True):
 
     cid: Cid
     node: NodeChoice | None = None
-    command: Annotated[str, Meta(max_length=65_536, description="Instead of a shell.")] | None = None
+    command: Annotated[str, Meta(max_length=COMMAND_CHARS_MAX, description="Instead of a shell.")] | None = (
+        None
+    )
     term: Term = "xterm-256color"
     columns: Size = 80
     rows: Size = 24

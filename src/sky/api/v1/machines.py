@@ -42,7 +42,10 @@ LOST_EXIT_CODE = 255
 T = TypeVar("T")
 
 Path = Annotated[str, Meta(min_length=1, max_length=4096, description="A path on the node.")]
-Command = Annotated[str, Meta(min_length=1, max_length=65_536, description="A line for the node's shell.")]
+COMMAND_CHARS_MAX = 16_384
+Command = Annotated[
+    str, Meta(min_length=1, max_length=COMMAND_CHARS_MAX, description="A line for the node's shell.")
+]
 ERRORS = [NotFound, ComputeNotConnected, CapabilityMismatch]
 
 
