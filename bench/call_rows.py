@@ -47,7 +47,7 @@ def mapped(compute: sky.Compute) -> float:
 def main() -> None:
     rounds = int(sys.argv[1])
     cpus = max(1, (os.cpu_count() or 2) // 2)
-    with sky.Compute(provider=sky.Local(), nodes=2, cpus=cpus) as compute:
+    with sky.Compute(provider=sky.Local(), nodes=2, cpus=cpus, quiet=True) as compute:
         for number in range(WARM):
             _ = nothing(number) >> compute
         list(sky.map(nothing, range(WARM)) >> compute)

@@ -65,6 +65,11 @@ def quantiles(values: list[float]) -> tuple[float, float]:
     return statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)]
 
 
+def shown(value: float) -> str:
+    """Three digits that count, and no exponent."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def noter(figures: Figures, name: str) -> Callable[[str, float], None]:
     def note(row: str, value: float) -> None:
         figures.setdefault(name, {}).setdefault(row, []).append(value)
@@ -127,7 +132,7 @@ def table(figures: Figures) -> str:
         cells = []
         for name in names:
             values = figures[name].get(row)
-            cells.append("–" if not values else "{:,.4g} ({:,.4g})".format(*quantiles(values)))
+            cells.append("–" if not values else "{} ({})".format(*map(shown, quantiles(values))))
         if any(cell != "–" for cell in cells):
             lines.append([row, *cells, goal])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

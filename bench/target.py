@@ -73,10 +73,12 @@ class Target:
         kind = "application/vnd.skyward.blob" if isinstance(body, bytes) else "application/json"
         sent = {"Content-Type": kind, "Idempotency-Key": secrets.token_hex(), **self.headers, **headers}
         request = urllib.request.Request(self.url + path, data=content, method=method, headers=sent)
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            request, timeout=ANSWER_S
-        ) as answer:
-            text = answer.read()
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=ANSWER_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as refused:
+            raise SystemExit(f"{self.name} {method} {path}: {refused.code} {refused.read()!r}") from refused
         return json.loads(text) if text[:1] in (b"{", b"[") else text
 
     def server_pids(self) -> list[int]:
@@ -121,8 +123,10 @@ def wait_live(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 def start_ours(python: str, port: int) -> Target:
     home = Path(tempfile.mkdtemp(prefix="sky-bench-"))
     command = [python, "-m", "sky.server.main", "--home", str(home), "--port", str(port)]
-    body = {"spec": {"specs": [{"provider": {"kind": "local"}}], "nodes": {"desired": 0}}}
-    return start("skyfleet", command, {"SKY_HOME": str(home)}, home, port, body)
+    body = {"spec": {"specs": [{"provider": {"kind": "bench"}}], "nodes": {"desired": 0, "min": 0, "max": 1}}}
+    target = start("skyfleet", command, {"SKY_HOME": str(home), "SKY_FAKE_PROVIDER": "1"}, home, port, body)
+    target.ask("POST", "/v1/providers", {"kind": "fake", "name": "bench"})
+    return target
 
 
 def start_skyward(python: str, port: int) -> Target:
