@@ -23,7 +23,8 @@ from typing import Any, Self
 import pytest
 
 SKY = Path(sys.executable).with_name("sky")
-COMMAND_S = 60.0
+COMMAND_S = 40.0
+SHOWN_S = 20.0
 CLEARED = ("SKY_URL", "SKY_TOKEN", "SKY_HOME", "SKY_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 ESCAPE = re.compile(r"\x1b")
 
@@ -105,7 +106,7 @@ class Terminal:
         fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self._code: int | None = None
 
-    def until(self, text: str, timeout_s: float = COMMAND_S) -> str:
+    def until(self, text: str, timeout_s: float = SHOWN_S) -> str:
         """Read until ``text`` was shown; everything shown so far."""
         deadline_s = time.monotonic() + timeout_s
         while text not in self.shown:
@@ -116,7 +117,7 @@ class Terminal:
         """Press keys."""
         os.write(self._screen, text.encode())
 
-    def end(self, timeout_s: float = COMMAND_S) -> Ended:
+    def end(self, timeout_s: float = SHOWN_S) -> Ended:
         """Read until the command has ended."""
         deadline_s = time.monotonic() + timeout_s
         while self._read(deadline_s):

@@ -36,6 +36,7 @@ Output = Annotated[
 Wait = Annotated[bool, Parameter(help="Wait until it is done, showing progress.")]
 Many = Parameter(negative_iterable=(), show_default=False)
 """Marks an option that may be given several times."""
+PAGE_COLUMNS_MAX = 100
 PROMPT = "  $ "
 
 
@@ -121,12 +122,11 @@ def console() -> Console:
     """Where help pages are printed: plain when piped."""
     from rich.console import Console
 
-    coloured = output.coloured(sys.stdout)
     return Console(
         file=sys.stdout,
-        width=min(output.width(), 100),
-        force_terminal=coloured,
-        color_system="standard" if coloured else None,
+        width=min(output.width(), PAGE_COLUMNS_MAX),
+        force_terminal=output.movable(),
+        color_system="standard" if output.coloured() else None,
         highlight=False,
         markup=False,
         emoji=False,

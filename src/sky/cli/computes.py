@@ -7,6 +7,7 @@ Follows: the id stands alone on standard output, so a script can keep it; all el
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import sys
 from pathlib import Path
@@ -199,7 +200,10 @@ def list_(
     """List computes, newest first."""
     check_limit(limit)
     with reading() as api:
-        found = (c for c in api.computes(state) if all_ or state or c.status.state != "deleted")
+        found = api.computes(state)
+        if all_ and state is None:
+            # The deleted ones are a list of their own; both come newest first.
+            found = heapq.merge(found, api.computes("deleted"), key=lambda c: c.created_at, reverse=True)
         computes = list(itertools.islice(found, limit + 1))
     shown = tuple(computes[:limit])
     if output_ == "json":

@@ -8,6 +8,8 @@ Follows: a reading command on a machine without a daemon ends at once with exit 
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -16,7 +18,7 @@ from sky.cli import output
 from sky.cli.errors import CliError
 from sky.cli.nouns import near
 from sky.client import calls, calls_machines, daemon
-from sky.client.errors import ApiError, DaemonUnreachable, NotFound
+from sky.client.errors import DaemonUnreachable, NotFound
 from sky.client.http import Http, Streamed
 from sky.client.request import Call
 from sky.wire import v1
@@ -25,6 +27,11 @@ T = TypeVar("T")
 
 PATIENCE_S = 5.0
 """How long the daemon may be away in the middle of a command."""
+FIRST_PATIENCE_S = 1.0
+"""How long a daemon that never answered is tried."""
+OFFERS_S = 5.0
+"""How long a daemon that has just begun may take to know its first offers."""
+OFFERS_POLL_S = 0.05
 PAGE_ITEMS = 500
 NAMES_SEEN_MAX = 2_000
 
@@ -34,18 +41,21 @@ class Api:
 
     def __init__(self, http: Http) -> None:
         self.http = http
+        self._patience_s = FIRST_PATIENCE_S
 
     def send(self, call: Call[T]) -> T:
         """Carry out one operation."""
         try:
-            return self.http.send(call, patience_s=PATIENCE_S)
+            answer = self.http.send(call, patience_s=self._patience_s)
         except NotFound as missing:
             raise self._with_near_name(missing, call) from missing
+        self._patience_s = PATIENCE_S
+        return answer
 
     def open(self, call: Call[Any]) -> Streamed:
         """Begin one operation whose answer is read as it comes."""
         try:
-            return self.http.open(call, patience_s=PATIENCE_S)
+            return self.http.open(call, patience_s=self._patience_s)
         except NotFound as missing:
             raise self._with_near_name(missing, call) from missing
 
@@ -70,14 +80,21 @@ class Api:
             if cursor is None:
                 return
 
-    def offers(self, **filters: Any) -> v1.OfferPage:
-        """What could be bought now; read from the providers when none was read yet (a daemon that just began)."""
-        page = self.send(calls_machines.list_offers(**filters))
-        if page.items or filters.get("refresh"):
-            return page
-        return self.send(calls_machines.list_offers(**{**filters, "refresh": True}))
+    def offers(self, *, refresh: bool | None = None, **filters: Any) -> v1.OfferPage:
+        """What could be bought now. A daemon that has just begun is given time to ask its providers."""
+        deadline_s = time.monotonic() + OFFERS_S
+        while True:
+            page = self.send(calls_machines.list_offers(**filters, refresh=refresh))
+            if page.items or time.monotonic() > deadline_s or not self._asks_providers():
+                return page
+            time.sleep(OFFERS_POLL_S)
 
-    def _with_near_name(self, missing: NotFound, call: Call[Any]) -> ApiError:
+    def _asks_providers(self) -> bool:
+        """Whether a provider has not answered yet, not even with an error."""
+        providers = self.send(calls_machines.list_providers()).items
+        return any(p.offers_fetched_at is None and p.last_error is None for p in providers)
+
+    def _with_near_name(self, missing: NotFound, call: Call[Any]) -> NotFound:
         """The same error with a hint, when what was named resembles something that is there."""
         parts = call.path.split("/")[2:]
         if len(parts) < 2 or parts[0] not in ("computes", "tasks", "providers"):
@@ -85,8 +102,11 @@ class Api:
         meant = near(parts[1], self._names(parts[0]))
         if not meant:
             return missing
-        details = {**missing.details, "hint": f"did you mean `{meant[0]}`?"}
-        return NotFound(missing.message, missing.code, missing.status, False, details, missing.request_id)
+        if meant[0] == parts[1]:
+            # It is there, and something of it is not.
+            hint = f"`sky {parts[0].removesuffix('s')} get {parts[1]}` shows what it has"
+            return _with_hint(missing, hint)
+        return _with_hint(missing, f"did you mean `{meant[0]}`?")
 
     def _names(self, noun: str) -> list[str]:
         names: list[str] = []
@@ -99,6 +119,11 @@ class Api:
             for provider in self.http.send(calls_machines.list_providers(), patience_s=0).items:
                 names += [provider.id, provider.name]
         return names[:NAMES_SEEN_MAX]
+
+
+def _with_hint(missing: NotFound, hint: str) -> NotFound:
+    details = {**missing.details, "hint": hint}
+    return NotFound(missing.message, missing.code, missing.status, False, details, missing.request_id)
 
 
 @contextmanager
@@ -120,9 +145,13 @@ def reading() -> Generator[Api]:
 @contextmanager
 def creating() -> Generator[Api]:
     """The daemon that runs, or one that is started now."""
-    output.progress("looking for the daemon …")
-    http = daemon.connect(start_if_absent=True)
-    output.clear_progress()
+    if not os.environ.get("SKY_URL"):
+        output.progress("looking for the daemon …")
+        found = daemon.start()
+        output.clear_progress()
+        if found.started:
+            output.note(f"started a daemon at {found.url}; `sky server stop` ends it")
+    http = daemon.connect()
     with _closing(http) as api:
         yield api
 

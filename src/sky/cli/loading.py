@@ -7,6 +7,7 @@ Follows: the function's signature is its command line: types are checked and ``-
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import inspect
@@ -147,7 +148,8 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
-    with _Loading(path):
+    # What the file prints is no result.
+    with contextlib.redirect_stdout(sys.stderr), _Loading(path):
         spec.loader.exec_module(module)
     cloudpickle.register_pickle_by_value(module)
     return module

@@ -23,7 +23,7 @@ from sky.wire import v1
 
 QUIET_S = 0.5
 """A history that says nothing for so long has been read to its end."""
-FIRST_S = 3.0
+FIRST_S = 1.5
 """How long the first line may take."""
 TASK_ENDED = frozenset({"succeeded", "failed", "cancelled", "timed_out", "indeterminate"})
 
@@ -33,8 +33,9 @@ class _Subject(NamedTuple):
 
     compute: str | None
     task: str | None
-    ranks: bool
+    several: bool
     ended: bool
+    ranks_of: dict[str, int]
 
 
 @only("log", "sky log dev", "sky log tsk_01… -f", "sky log dev --events", "sky log dev -o json | jq .content")
@@ -70,16 +71,18 @@ def log(
 
 def _subject(api: Api, of: str | None) -> _Subject:
     if of is None:
-        return _Subject(None, None, True, False)
+        return _Subject(None, None, True, False, {})
     if render.looks_like_id(of) == "tsk":
         task = api.send(calls.get_task(of))
-        return _Subject(None, task.id, len(task.executions) > 1, task.state in TASK_ENDED)
+        return _Subject(None, task.id, len(task.executions) > 1, task.state in TASK_ENDED, {})
     try:
         compute = api.send(calls.get_compute(of))
     except NotFound as missing:
         raise _neither(of, missing) from missing
     many = (compute.spec.nodes.max or compute.spec.nodes.desired) > 1
-    return _Subject(compute.id, None, many, compute.status.state == "deleted")
+    nodes = api.send(calls.list_nodes(compute.id, include_terminal=True)).items
+    ranks = {node.id: node.rank for node in nodes}
+    return _Subject(compute.id, None, many, compute.status.state == "deleted", ranks)
 
 
 def _neither(of: str, missing: NotFound) -> ApiError:
@@ -98,13 +101,24 @@ def _print(seen: Seen, subject: _Subject, output_: str) -> None:
     if output_ == "json":
         output.say(output.dumps({"seq": seen.seq, "name": seen.name, **output.plain(event)}))
     elif isinstance(event, v1.ConsoleEvent):
-        where = f"rank {event.rank}" if event.rank is not None else event.node
-        prefix = output.styled(f"[{where}] ", "dim") if subject.ranks else ""
+        prefix = _prefix(event.node, event.rank, subject)
         for line in event.content.removesuffix("\n").split("\n"):
             output.say(prefix + line)
+    elif isinstance(event, v1.PhaseEvent):
+        why = f": {event.error}" if event.error else ""
+        prefix = _prefix(event.node, None, subject)
+        output.say(prefix + output.styled(output.clean(f"{event.phase} {event.event}{why}"), "dim"))
     else:
         output.say(output.styled(output.clean(render.event_text(event)), "dim"))
     sys.stdout.flush()
+
+
+def _prefix(node: str, rank: int | None, subject: _Subject) -> str:
+    """Which node a line is from, where there is more than one."""
+    if not subject.several:
+        return ""
+    known = subject.ranks_of.get(node) if rank is None else rank
+    return output.styled(f"[rank {known}] " if known is not None else f"[{node}] ", "dim")
 
 
 app = noun("log")

@@ -54,8 +54,13 @@ def prepare() -> None:
 
 def coloured(stream: TextIO | None = None) -> bool:
     """Whether escape codes may be written there."""
+    return movable(stream) and not os.environ.get("NO_COLOR")
+
+
+def movable(stream: TextIO | None = None) -> bool:
+    """Whether a line may be written over there: a terminal, and not a dumb one."""
     where = sys.stdout if stream is None else stream
-    return where.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return where.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def styled(text: str, style: str, stream: TextIO | None = None) -> str:
@@ -208,7 +213,7 @@ _progress_shown = [False]
 
 def progress(text: str) -> None:
     """What is waited for, on one line that the next one replaces; only for a person."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if not movable(sys.stderr):
         return
     sys.stderr.write("\r\x1b[K" + cut(clean(text), width() - 1))
     sys.stderr.flush()

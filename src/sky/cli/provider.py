@@ -57,7 +57,7 @@ def kinds(*, output_: Output = "table") -> int:
 
 @command(
     app,
-    "sky provider add mine --kind local --config price_per_hour=0.5",
+    "sky provider add mine --kind local --config price_per_hour_usd=0.5",
     "sky provider add cloud --kind aws --credential secret=-",
     instead=("create", "new"),
 )

@@ -40,8 +40,10 @@ def money(usd: float | None) -> str | None:
 
 def span(seconds: float) -> str:
     """A length of time in its largest unit, with one decimal below ten seconds."""
+    if seconds < 1:
+        return f"{max(0.0, seconds) * 1000:.0f}ms"
     if seconds < 10:
-        return f"{max(0.0, seconds):.1f}s"
+        return f"{seconds:.1f}s"
     for length, unit in STEPS:
         if seconds >= length:
             return f"{int(seconds // length)}{unit}"
@@ -151,7 +153,7 @@ def node_row(node: v1.Node) -> tuple[object, ...]:
         node.rank,
         node.id,
         state(node.state),
-        node.machine,
+        node.machine if node.machine != node.id else None,
         money(node.price_per_hour),
         ago(node.created_at),
     )

@@ -122,7 +122,8 @@ def _raw_terminal() -> Generator[None]:
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     try:
-        tty.setraw(keyboard)
+        # What was typed while the connection was being made is not thrown away.
+        tty.setraw(keyboard, termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

@@ -78,17 +78,15 @@ def list_(
 def get(task: Task, /, *, output_: Output = "table") -> int:
     """Show one task and its executions."""
     with reading() as api:
-        found = api.send(calls.get_task(task))
-        names = {} if output_ == "json" else _function_names(api)
-    _show(found, output_, names.get(found.function))
+        _show(api, api.send(calls.get_task(task)), output_)
     return 0
 
 
-def _show(task: v1.Task, output_: str, function: str | None = None) -> None:
+def _show(api: Api, task: v1.Task, output_: str) -> None:
     if output_ == "json":
         output.json(task)
         return
-    output.pairs(render.task_pairs(task, function))
+    output.pairs(render.task_pairs(task, _function_names(api).get(task.function)))
     if task.executions:
         output.say()
         rows = map(render.execution_row, task.executions)
@@ -111,7 +109,7 @@ def retry(
     """Run a task that ended again. It keeps its id."""
     with reading() as api:
         call = calls.retry_task(task, acknowledge_duplication=acknowledge_duplication, ranks=rank or None)
-        _show(api.send(call), output_)
+        _show(api, api.send(call), output_)
     return 0
 
 
@@ -119,7 +117,10 @@ def retry(
 def cancel(task: Task, /, *, output_: Output = "table") -> int:
     """Cancel a task: at once when it has not begun, else its process is asked to end."""
     with reading() as api:
-        _show(api.send(calls.cancel_task(task)), output_)
+        ended = api.send(calls.cancel_task(task))
+        _show(api, ended, output_)
+    if ended.finished_at is not None and ended.state != "cancelled":
+        output.note(f"{task} had ended before: {ended.state}")
     return 0
 
 
@@ -189,5 +190,7 @@ def _ended_badly(task: str, error: ApiError) -> ApiError | CliError:
     if traceback:
         output.raw(str(traceback), sys.stderr)
     if error.code == "task_failed":
-        return CliError(error.code, error.message, f"`sky task retry {task}` runs it again", FAILED)
+        kind = str(error.details.get("type") or "")
+        said = error.message if not kind or error.message.startswith(kind) else f"{kind}: {error.message}"
+        return CliError(error.code, said, f"`sky task retry {task}` runs it again", FAILED)
     return error

@@ -137,7 +137,7 @@ def view(compute: Name, /) -> int:
     """
     with reading() as api:
         found = api.send(calls.get_compute(compute))
-        return _on_screen(api, found) if sys.stdout.isatty() else _as_lines(api, found)
+        return _on_screen(api, found) if output.movable() else _as_lines(api, found)
 
 
 def _on_screen(api: Api, compute: v1.Compute) -> int:

@@ -59,7 +59,7 @@ def why(
         return 0
     output.pairs(subject.pairs)
     output.say()
-    _tell_decisions(decisions)
+    _tell_decisions(decisions, subject.resource.id)
     if latest:
         output.say()
         output.say(output.styled("last events", "title"))
@@ -68,7 +68,13 @@ def why(
     return 0
 
 
-def _tell_decisions(decisions: Iterable[v1.Decision]) -> None:
+def _whose(one: v1.Decision, own: str) -> str:
+    """The loop, and the id it looked at when that is not the thing that was asked about."""
+    key = one.key.rpartition("/")[2]
+    return one.loop if key == own else f"{one.loop} {key}"
+
+
+def _tell_decisions(decisions: Iterable[v1.Decision], own: str) -> None:
     output.say(output.styled("decisions", "title"))
     any_ = False
     for one in decisions:
@@ -77,7 +83,7 @@ def _tell_decisions(decisions: Iterable[v1.Decision]) -> None:
         again = f"; looked at again in {_until(one)}" if one.next_at else "; settled"
         tries = f", failed {one.failures} times in a row" if one.failures else ""
         decided = f"{one.decision}, {ago} ago" if ago else one.decision
-        output.say(f"  {one.loop} {one.key}: {output.clean(decided)}{again}{tries}")
+        output.say(f"  {_whose(one, own)}: {output.clean(decided)}{again}{tries}")
         if one.error:
             output.say("    " + output.styled(output.clean(one.error), "bad"))
     if not any_:
@@ -133,13 +139,17 @@ def _error_text(error: Error) -> str:
 
 def _task(api: Api, of: str) -> _Subject:
     task = api.send(calls.get_task(of))
-    pairs = list(render.task_pairs(task))
+    pairs = list(render.task_pairs(task, _function_name(api, task.function)))
     for one in task.executions:
         text = f"{one.state} on {one.node_id or 'no node yet'}"
         error = f": {_error_text(one.error)}" if one.error else ""
         pairs.append((f"try {one.ordinal}", f"{text}{error}"))
     keys = [task.id, *(one.id for one in task.executions), task.compute_id]
     return _Subject(task, pairs, keys, task=task.id)
+
+
+def _function_name(api: Api, sha256: str) -> str | None:
+    return api.send(calls.get_function(sha256)).name
 
 
 def _node(api: Api, of: str) -> _Subject:
@@ -159,7 +169,8 @@ def _node(api: Api, of: str) -> _Subject:
                 if node.last_error:
                     pairs.append(("last error", render.error(node.last_error)))
                 return _Subject(node, pairs, [node.id, compute.id], compute=compute.id)
-    raise NotFound(f"there is no node {of}", "not_found", 404)
+    hint = {"hint": "`sky compute get NAME` lists the nodes of a compute"}
+    raise NotFound(f"there is no node {of}", "not_found", 404, details=hint)
 
 
 def _provider(provider: v1.Provider) -> _Subject:

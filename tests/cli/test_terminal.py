@@ -1,0 +1,83 @@
+"""What a person sees: the live screen, questions, progress, and lines that fit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.real
+
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def lines_of(shown: str) -> list[str]:
+    return [line.rpartition("\r")[2] for line in CODES.sub("", shown).replace("\r\n", "\n").split("\n")]
+
+
+def test_a_question_before_deleting(live: Any) -> None:
+    live("compute", "create", "asked", "--cpus", "1").check()
+    with live.terminal("compute", "delete", "asked") as terminal:
+        terminal.until("Delete asked (1 nodes, ready)? [y/N]")
+        terminal.type("n\n")
+        ended = terminal.end()
+        assert ended.code == 4
+        assert "nothing was deleted" in ended.out
+    with live.terminal("compute", "delete", "asked") as terminal:
+        terminal.until("[y/N]")
+        terminal.type("y\n")
+        ended = terminal.end().check()
+        assert "asked is deleted" in ended.out
+
+
+def test_progress_is_shown_and_taken_away(live: Any) -> None:
+    with live.terminal("compute", "create", "moving", "--cpus", "1") as terminal:
+        shown = terminal.end().check().out
+    live("compute", "delete", "moving", "--yes").check()
+    assert "moving: " in shown
+    assert "0/1 nodes ready" in shown
+    assert lines_of(shown)[-2].endswith("moving is ready: 1 of 1 nodes")
+
+
+def test_the_live_screen(on_daemon: Any, dev: str) -> None:
+    with on_daemon.terminal("compute", "view", dev) as terminal:
+        terminal.until("ready")
+        terminal.until("RANK")
+        on_daemon("compute", "exec", dev, "true").check()
+        terminal.type("\x03")
+        ended = terminal.end()
+        assert ended.code == 130
+        assert "Traceback" not in ended.out
+        assert "\x1b[?1049l" in ended.out, "the screen was not given back"
+    with on_daemon.terminal("compute", "view", dev, NO_COLOR="1") as terminal:
+        terminal.until("RANK")
+        terminal.type("\x03")
+        assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", terminal.end().out)
+
+
+def test_a_shell_is_a_terminal(on_daemon: Any, dev: str) -> None:
+    with on_daemon.terminal("compute", "shell", dev) as terminal:
+        terminal.type("tty && stty size\n")
+        terminal.until("24 80")
+        assert "/dev/pts/" in terminal.shown
+        # Ctrl-C belongs to the program on the node.
+        terminal.type("sleep 50\n")
+        terminal.type("\x03")
+        terminal.type("echo still $((1 + 1)) here\n")
+        terminal.until("still 2 here")
+        terminal.type("exit\n")
+        terminal.end().check()
+
+
+def test_tables_fit_the_terminal(on_daemon: Any, dev: str) -> None:
+    for words in (
+        ["compute", "list"],
+        ["compute", "get", dev],
+        ["task", "list"],
+        ["offers"],
+        ["provider", "list"],
+    ):
+        with on_daemon.terminal(*words) as terminal:
+            shown = terminal.end().check().out
+        assert max(map(len, lines_of(shown))) <= 80, shown
