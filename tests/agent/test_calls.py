@@ -81,7 +81,9 @@ def test_large_arguments_and_results_travel_as_blobs(either: Any, pack: Any, unp
 
 
 def test_equal_large_results_do_not_get_in_each_others_way(node: Any) -> None:
-    executions = node.send_all([node.item(lambda: b"".join(bytes([i % 251]) * 7 for i in range(900_000))) for _ in range(4)])
+    executions = node.send_all(
+        [node.item(lambda: b"".join(bytes([i % 251]) * 7 for i in range(900_000))) for _ in range(4)]
+    )
     shas = {node.outcome(execution).result_sha256 for execution in executions}
     assert len(shas) == 1
     assert shas <= set(node.daemon.blobs)
@@ -188,7 +190,7 @@ def test_exits_are_failures_of_the_call(either: Any, kind: type[BaseException]) 
 
 
 def test_a_result_that_does_not_pickle_names_its_type(either: Any, unpack: Any) -> None:
-    outcome = either.run(lambda: threading.Lock())
+    outcome = either.run(threading.Lock)
     assert outcome.state == "failed"
     assert "_thread.lock" in outcome.error.message
     assert "pickled" in outcome.error.message
@@ -204,7 +206,9 @@ def test_a_missing_module_is_named_with_its_remedy(either: Any) -> None:
     assert "includes" in outcome.error.message
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", lz4.frame.compress(b"garbage"), lz4.frame.compress(pickle.dumps(7))])
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", lz4.frame.compress(b"garbage"), lz4.frame.compress(pickle.dumps(7))]
+)
 def test_a_function_that_is_none_fails_its_call_alone(either: Any, content: bytes) -> None:
     outcome = either.run(either.daemon.store(content))
     assert outcome.state == "failed"
@@ -217,11 +221,13 @@ def test_a_function_that_is_none_fails_its_call_alone(either: Any, content: byte
 
 def test_a_call_knows_where_it_runs(either: Any) -> None:
     def told() -> tuple[Any, str, str]:
-        return context.current(), os.getcwd(), os.environ["TMPDIR"]
+        return context.current(), str(Path.cwd()), os.environ["TMPDIR"]
 
     item = either.item(told, rank=2, total=5, peers=("a", "b"))
     either.send_all([item])
-    call, folder, temporary = __import__("pickle").loads(lz4.frame.decompress(either.outcome(item.execution).result))
+    call, folder, temporary = __import__("pickle").loads(
+        lz4.frame.decompress(either.outcome(item.execution).result)
+    )
     assert (call.execution, call.task, call.rank, call.total) == (item.execution, item.task, 2, 5)
     assert (call.node, call.compute, call.peers) == (either.name, "cmp_test", ("a", "b"))
     assert folder == str(either.home / "work")
@@ -353,8 +359,11 @@ def test_the_window_grows_with_short_calls_and_shrinks_with_long_ones(node: Any,
     ("die", "said"),
     [
         (lambda: os._exit(3), "exited with code 3"),
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL, probably because the machine ran out of memory"),
-        (lambda: os.abort(), "SIGABRT"),
+        (
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+            "SIGKILL, probably because the machine ran out of memory",
+        ),
+        (os.abort, "SIGABRT"),
     ],
 )
 def test_a_worker_that_dies_fails_its_call_and_not_the_node(either: Any, die: Any, said: str) -> None:
@@ -382,7 +391,9 @@ def test_killing_a_worker_from_outside_is_noticed_at_once(node: Any, until: Any,
         time.sleep(60)
 
     execution = node.send(wait, str(tmp_path / "pid"))
-    pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the worker's pid"))
+    pid = int(
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the worker's pid")
+    )
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     assert node.outcome(execution).error.code == "worker_died"

@@ -38,7 +38,7 @@ def test_both_streams_arrive_with_their_names_and_in_order(either: Any) -> None:
 def test_output_arrives_while_the_call_runs(either: Any, until: Any, tmp_path: Path) -> None:
     def speak(path: str) -> None:
         print("early")
-        while not os.path.exists(path):
+        while not Path(path).exists():
             time.sleep(0.005)
 
     execution = either.send(speak, str(tmp_path / "go"))
@@ -189,7 +189,9 @@ def test_a_runaway_printer_is_slowed_and_loses_nothing(node: Any, until: Any, wa
     outcome = node.outcome(execution)
     assert outcome.console_lines == 60_000
     assert len(node.daemon.text(execution)) == 6_000_000
-    assert max(sum(len(lines.content) for lines in report.console) for report in node.daemon.reports) <= 1 << 20
+    assert (
+        max(sum(len(lines.content) for lines in report.console) for report in node.daemon.reports) <= 1 << 20
+    )
 
 
 def memory_of(node: Any) -> int:

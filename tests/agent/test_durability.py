@@ -22,14 +22,20 @@ def noted(path: str, value: int = 0) -> int:
 
 def held(path: str) -> str:
     """Runs until a file is there."""
-    while not os.path.exists(path):
+    while not Path(path).exists():
         time.sleep(0.005)
     return "let go"
 
 
 def test_hello_says_who_it_is(node: Any, until: Any) -> None:
     hello = node.daemon.hellos[0]
-    assert (hello.protocol, hello.pid, hello.slots, hello.ready, hello.known) == (1, node.process.pid, 2, False, ())
+    assert (hello.protocol, hello.pid, hello.slots, hello.ready, hello.known) == (
+        1,
+        node.process.pid,
+        2,
+        False,
+        (),
+    )
     assert hello.boot
     assert hello.python.startswith("3.")
     assert [(phase.phase, phase.event) for phase in node.daemon.phases] == [
@@ -66,7 +72,9 @@ def test_work_goes_on_while_the_daemon_is_away(node: Any, until: Any, tmp_path: 
     until(lambda: journal_has(node, executions[-1], 1), "accepted work")
     node.daemon.stop()
     (tmp_path / "go").touch()
-    until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("ran") == 20, "work done")
+    until(
+        lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("ran") == 20, "work done"
+    )
     before = len(node.daemon.hellos)
     node.daemon.start()
     until(lambda: len(node.daemon.hellos) > before, "a new connection")
@@ -86,7 +94,11 @@ def test_a_report_that_was_not_heard_is_said_again_with_its_number(node: Any, un
     node.daemon.answering = True
     node.daemon.hang_up()
     assert node.outcome(execution).state == "succeeded"
-    told = next(report for report in node.daemon.reports if report.outcomes and report.outcomes[0].execution == execution)
+    told = next(
+        report
+        for report in node.daemon.reports
+        if report.outcomes and report.outcomes[0].execution == execution
+    )
     assert told.number > number
 
 
@@ -124,7 +136,9 @@ def test_work_that_comes_again_is_not_run_again(node: Any, tmp_path: Path) -> No
     assert node.daemon.outcomes_told.count(item.execution) == told + 1
 
 
-def test_a_new_address_is_read_from_the_file_that_names_it(node_of: Any, daemon: Any, until: Any, tmp_path: Path) -> None:
+def test_a_new_address_is_read_from_the_file_that_names_it(
+    node_of: Any, daemon: Any, until: Any, tmp_path: Path
+) -> None:
     told = tmp_path / "daemon.json"
     told.write_text(json.dumps({"url": daemon.url, "pid": 1, "release": "0"}))
     node = node_of()
@@ -140,7 +154,9 @@ def test_a_new_address_is_read_from_the_file_that_names_it(node_of: Any, daemon:
 # ── agents that die ──
 
 
-def test_a_new_agent_tells_what_the_killed_one_could_not(node_of: Any, daemon: Any, until: Any, tmp_path: Path) -> None:
+def test_a_new_agent_tells_what_the_killed_one_could_not(
+    node_of: Any, daemon: Any, until: Any, tmp_path: Path
+) -> None:
     node = node_of(worker={"executor": "process", "concurrency": 2}).start()
     heard = node.send(lambda: "heard")
     node.outcome(heard)
@@ -150,7 +166,10 @@ def test_a_new_agent_tells_what_the_killed_one_could_not(node_of: Any, daemon: A
     large = node.send(os.urandom, 700_000)
     untold = node.item(noted, str(tmp_path / "log"), 5)
     node.send_all([untold])
-    until(lambda: (tmp_path / "log").exists() and journal_has(node, untold.execution, 2), "an outcome in the journal")
+    until(
+        lambda: (tmp_path / "log").exists() and journal_has(node, untold.execution, 2),
+        "an outcome in the journal",
+    )
     until(lambda: journal_has(node, large, 2), "an outcome in the journal")
     before = node.processes()
     node.signal(signal.SIGKILL)
@@ -179,7 +198,9 @@ def journal_has(node: Any, execution: str, times: int) -> bool:
     return (node.home / "journal").read_bytes().count(execution.encode()) >= times
 
 
-def test_an_agent_that_is_killed_again_and_again_loses_and_repeats_nothing(node_of: Any, daemon: Any, tmp_path: Path) -> None:
+def test_an_agent_that_is_killed_again_and_again_loses_and_repeats_nothing(
+    node_of: Any, daemon: Any, tmp_path: Path
+) -> None:
     node = node_of().start()
     logs = {}
     for turn in range(4):

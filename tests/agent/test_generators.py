@@ -37,7 +37,9 @@ def test_items_come_in_order_and_then_the_outcome(either: Any, unpack: Any, func
 
 
 @pytest.mark.parametrize("function", [plain, asynchronous])
-def test_a_generator_is_not_resumed_beyond_its_window(either: Any, until: Any, tmp_path: Path, function: Any) -> None:
+def test_a_generator_is_not_resumed_beyond_its_window(
+    either: Any, until: Any, tmp_path: Path, function: Any
+) -> None:
     def counted(path: str) -> Any:
         for number in range(200):
             Path(path).write_text(str(number))

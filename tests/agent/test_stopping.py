@@ -19,7 +19,9 @@ def occupy(node: Any, until: Any, slots: int = 2, seconds: float = 60.0) -> list
     return executions
 
 
-def test_a_call_that_has_not_begun_is_cancelled_with_certainty(either: Any, until: Any, tmp_path: Path) -> None:
+def test_a_call_that_has_not_begun_is_cancelled_with_certainty(
+    either: Any, until: Any, tmp_path: Path
+) -> None:
     running = occupy(either, until, seconds=1.0)
     waiting = [either.item(lambda path: Path(path).touch(), str(tmp_path / "ran")) for _ in range(3)]
     executions = either.send_all(waiting)
@@ -69,7 +71,9 @@ async def unwinding_async(path: str) -> None:
 
 
 @pytest.mark.parametrize("function", [unwinding, unwinding_async])
-def test_a_running_call_is_cancelled_and_unwinds(either: Any, until: Any, tmp_path: Path, function: Any) -> None:
+def test_a_running_call_is_cancelled_and_unwinds(
+    either: Any, until: Any, tmp_path: Path, function: Any
+) -> None:
     execution = either.send(function, str(tmp_path / "call"))
     until((tmp_path / "call.begun").exists, "a call that runs")
     either.cancel(execution)
@@ -93,7 +97,9 @@ def test_what_a_cancelled_call_started_ends_with_it(node: Any, until: Any, tmp_p
     until(lambda: not alive(pid), "the end of the subprocess", 1.0)
 
 
-def test_a_call_that_swallows_the_interruption_is_cancelled_all_the_same(either: Any, until: Any, tmp_path: Path) -> None:
+def test_a_call_that_swallows_the_interruption_is_cancelled_all_the_same(
+    either: Any, until: Any, tmp_path: Path
+) -> None:
     def swallowing(path: str) -> str:
         Path(path).touch()
         try:
@@ -126,7 +132,9 @@ def stubborn(path: str) -> None:
     time.sleep(60)
 
 
-def test_what_does_not_let_go_is_killed_after_its_grace(node: Any, node_of: Any, until: Any, tmp_path: Path) -> None:
+def test_what_does_not_let_go_is_killed_after_its_grace(
+    node: Any, node_of: Any, until: Any, tmp_path: Path
+) -> None:
     threaded = node_of(worker={"executor": "thread", "concurrency": 2}).start()
     stuck, other = threaded.send(time.sleep, 60), threaded.send(time.sleep, 11.5)
     ignoring = node.send(stubborn, str(tmp_path / "begun"))

@@ -40,6 +40,8 @@ WORDS_LINES_MAX = 8
 READ_BYTES = 32 * 1024
 HASH_CHARS = 20
 READY_FILE = "ready"
+PYTHON_MIN = (3, 11)
+SHIMS = "shims"
 
 Console = Callable[[StreamName, str], None]
 
@@ -72,6 +74,12 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with; as new as can be where it is no version at all."""
+    numbers = [int(part) for part in _minor(version).split(".") if part.isdigit()]
+    return tuple(numbers) if len(numbers) == 2 else PYTHON_MIN
+
+
 async def prepare(image: Image, envs: Path, environment: Mapping[str, str], console: Console) -> str:
     """The path of the interpreter to run calls with, after building its environment if need be.
 
@@ -79,6 +87,9 @@ async def prepare(image: Image, envs: Path, environment: Mapping[str, str], cons
     """
     if is_plain(image):
         return sys.executable
+    if image.python is not None and _numbers(image.python) < PYTHON_MIN:
+        oldest = ".".join(map(str, PYTHON_MIN))
+        raise Unbuildable(f"Python {image.python} is too old to run calls: the image needs {oldest} or later")
     recipe = _Recipe(
         python=image.python or running_minor(),
         pip=image.pip,
@@ -133,17 +144,36 @@ async def _build(recipe: _Recipe, folder: Path, environment: Mapping[str, str], 
     installing = {**environment, "UV_NO_PROGRESS": "1"}
     installing.pop("VIRTUAL_ENV", None)
     installing.setdefault("UV_PYTHON_DOWNLOADS", "never")
-    python = sys.executable if recipe.python == running_minor() else recipe.python
-    await _run([uv, "venv", "--python", python, str(folder)], installing, console)
+    installing["PATH"] = _without_shims(environment.get("PATH", os.defpath))
+    python = _interpreter(recipe.python, environment)
+    await _run([uv, "venv", "--python", python, str(folder)], folder.parent, installing, console)
     source = folder / "sky-source"
     source.mkdir()
     (source / "sky").symlink_to(_package(), target_is_directory=True)
     [site] = (folder / "lib").glob("python*/site-packages")
     (site / "sky-source.pth").write_text(f"{source}\n")
     install = [uv, "pip", "install", "--python", str(folder / "bin" / "python")]
-    await _run([*install, *recipe.own], installing, console)
+    await _run([*install, *recipe.own], folder, installing, console)
     if recipe.pip:
-        await _run([*install, *_wanted(recipe, folder)], installing, console)
+        await _run([*install, *_wanted(recipe, folder)], folder, installing, console)
+
+
+def _without_shims(path: str) -> str:
+    """A search path without folders of stand-ins, which name interpreters that they then refuse to run."""
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if Path(entry).name != SHIMS)
+
+
+def _interpreter(version: str, environment: Mapping[str, str]) -> str:
+    """An interpreter of a version, or the version itself, for the installer to search for."""
+    if version == running_minor():
+        return sys.executable
+    root = Path(environment.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [
+        folder / "bin" / "python"
+        for folder in root.glob("versions/*")
+        if folder.name == version or folder.name.startswith(f"{version}.")
+    ]
+    return next((str(path) for path in sorted(found, reverse=True) if path.exists()), version)
 
 
 def _wanted(recipe: _Recipe, folder: Path) -> list[str]:
@@ -187,7 +217,9 @@ def _uv() -> str:
     return found
 
 
-async def _run(command: Sequence[str], environment: Mapping[str, str], console: Console) -> None:
+async def _run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], console: Console
+) -> None:
     """Run an installer to its end. Raises ``Unbuildable`` with its last words when it fails."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -195,6 +227,7 @@ async def _run(command: Sequence[str], environment: Mapping[str, str], console: 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=dict(environment),
+        cwd=folder,
         start_new_session=True,
     )
     words: deque[str] = deque(maxlen=WORDS_LINES_MAX)

@@ -8,11 +8,11 @@ Follows: everything here happens in the event loop and never waits; ``stopping``
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 
 from sky.agent.blobs import Blobs, Refused
+from sky.agent.crew import Crew
 from sky.agent.execution import Execution
 from sky.agent.frames import Consumed, Done, Yielded
 from sky.agent.journal import Journal
@@ -23,7 +23,6 @@ from sky.agent.settings import Settings
 from sky.agent.stopping import Stopping
 from sky.agent.window import Window
 from sky.agent.worker import Plan, Worker
-from sky.kit import backoff
 from sky.wire.agent import ErrorInfo, Item, Outcome, OutcomeState, WorkItem
 
 HELD_MAX = 20_000
@@ -33,11 +32,6 @@ TAKE_BACK_AFTER_S = 0.010
 TICK_S = 0.020
 QUIET_CALLS = 100
 """After output of subprocesses, so many calls are sent one at a time, which keeps their output apart."""
-START_FAILURES_MAX = 3
-
-
-class StartFailed(Exception):
-    """Workers cannot be started; the message has their last words."""
 
 
 class Executor:
@@ -55,47 +49,19 @@ class Executor:
         self._held: dict[str, Execution] = {}
         self._ready: deque[Execution] = deque()
         self._fetching: dict[str, asyncio.Task[None]] = {}
-        self._workers: list[Worker] = []
-        self._plan: Plan | None = None
         self._python = ""
-        self._start_failures = 0
-        self._last_words = ""
-        self._changed = asyncio.Event()
         self._ticking = False
         self.window = Window(settings.slots, settings.spec.worker.buffer)
-        self.stopping = Stopping(self)
-
-    # ── starting ──
+        self.crew = Crew(self, self._cannot_run)
+        self.stopping = Stopping(self, self.crew)
 
     async def start(self, plan: Plan) -> str:
         """Start every worker; gives their Python's version. Raises ``StartFailed``."""
-        self._plan = plan
-        for _ in range(1 if self._settings.threads else self._settings.slots):
-            self._spawn()
-        while not self._workers or not all(worker.up for worker in self._workers):
-            if self._start_failures >= START_FAILURES_MAX:
-                raise StartFailed(f"worker processes end as soon as they start: {self._last_words}")
-            self._changed.clear()
-            await self._changed.wait()
+        await self.crew.start(plan, 1 if self._settings.threads else self._settings.slots)
         return self._python
 
-    def _spawn(self) -> None:
-        if self._plan is None or self.stopping.all_stopped:
-            return
-        try:
-            self._workers.append(Worker(self._loop, self._plan, self))
-        except OSError as error:
-            self._failed_start(str(error))
-
-    def _failed_start(self, words: str) -> None:
-        self._start_failures += 1
-        self._last_words = words.strip()[-500:] or "they said nothing"
-        self._changed.set()
-        say("a worker did not start", failures=self._start_failures, words=self._last_words)
-        self._loop.call_later(backoff.delay_s(self._start_failures), self._spawn)
-        if self._start_failures < START_FAILURES_MAX:
-            return
-        message = f"no worker process can be started on the node: {self._last_words}"
+    def _cannot_run(self, message: str) -> None:
+        """Workers do not start any more: what waits for one fails."""
         for execution in list(self._ready):
             self.end(execution, "failed", error=ErrorInfo(code="worker_died", message=message))
         self.on_batch()
@@ -186,7 +152,7 @@ class Executor:
         if execution is None or consumed <= execution.consumed:
             return
         execution.consumed = consumed
-        worker = self.worker_of(execution)
+        worker = self.crew.of(execution)
         if worker is not None:
             worker.send(Consumed(execution.seq, consumed))
             worker.flush()
@@ -197,7 +163,7 @@ class Executor:
         """Send what is ready to workers that have room."""
         touched: set[Worker] = set()
         while self._ready:
-            worker = self._roomiest()
+            worker = self.crew.roomiest()
             if worker is None:
                 break
             execution = self._ready.popleft()
@@ -206,20 +172,6 @@ class Executor:
                 touched.add(worker)
         for worker in touched:
             worker.flush()
-
-    def _roomiest(self) -> Worker | None:
-        """The worker with the fewest calls, if it has room for another."""
-        best: Worker | None = None
-        least = 0
-        for worker in self._workers:
-            if not worker.up or worker.closing:
-                continue
-            count = len(worker.outstanding)
-            if (best is None or count < least) and count < worker.room:
-                best, least = worker, count
-                if not count:
-                    break
-        return best
 
     def hold_back(self, worker: Worker) -> bool:
         """Take back what a worker has not begun; False when that must be tried again."""
@@ -234,8 +186,7 @@ class Executor:
     def on_up(self, worker: Worker, python: str) -> None:
         """A worker is ready for calls."""
         self._python = python
-        self._start_failures = 0
-        self._changed.set()
+        self.crew.came_up()
         self.pump()
 
     def on_wrote(
@@ -272,7 +223,7 @@ class Executor:
             worker.retired = True
             worker.end()
             self.stopping.force_later(worker)
-            self._spawn()
+            self.crew.spawn()
 
     def _end_of(self, execution: Execution, frame: Done) -> None:
         if frame.interrupted:
@@ -291,8 +242,7 @@ class Executor:
 
     def on_exit(self, worker: Worker, cause: str) -> None:
         """A worker is gone: its calls fail or were stopped; what had not begun goes elsewhere."""
-        self._workers.remove(worker)
-        self._changed.set()
+        self.crew.remove(worker)
         if self.stopping.all_stopped:
             return
         begun = worker.board.begun()
@@ -309,12 +259,7 @@ class Executor:
             else:
                 back.append(execution)
         self._ready.extendleft(reversed(back))
-        if worker.retired:
-            return
-        if worker.up:
-            self._spawn()
-        else:
-            self._failed_start(f"it {cause}; {worker.last_words}")
+        self.crew.replace(worker, cause)
 
     # ── ends ──
 
@@ -366,7 +311,7 @@ class Executor:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        for worker in self._workers:
+        for worker in self.crew.workers:
             if worker.outstanding:
                 self._look_at(worker, now)
         self.stopping.tick(now)
@@ -387,28 +332,8 @@ class Executor:
             worker.slow(TAKE_BACK_AFTER_S)
             self.hold_back(worker)
 
-    async def without_workers(self, seconds_max: float) -> None:
-        """Until every worker has ended, or the time is over."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds_max):
-                while self._workers:
-                    self._changed.clear()
-                    await self._changed.wait()
-
-    def worker_of(self, execution: Execution) -> Worker | None:
-        """The worker that an execution was sent to and that has not answered yet."""
-        seq = execution.seq
-        if not seq:
-            return None
-        return next((worker for worker in self._workers if worker.outstanding.get(seq) is execution), None)
-
-    @property
-    def workers(self) -> list[Worker]:
-        """The workers there are now."""
-        return self._workers
-
     def replace(self, worker: Worker) -> None:
         """Go on without a worker that cannot be freed of a call; it ends when its other calls have."""
         worker.closing = worker.retired = True
         self.hold_back(worker)
-        self._spawn()
+        self.crew.spawn()

@@ -22,8 +22,9 @@ import aiohttp
 from sky.agent import environment, leftovers, surroundings
 from sky.agent.blobs import Blobs
 from sky.agent.connection import Connection
+from sky.agent.crew import StartFailed
 from sky.agent.environment import Unbuildable
-from sky.agent.executor import Executor, StartFailed
+from sky.agent.executor import Executor
 from sky.agent.frames import Setup
 from sky.agent.journal import Journal
 from sky.agent.leftovers import Warden

@@ -14,8 +14,9 @@ import os
 import pty
 import struct
 import termios
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Awaitable, Callable
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Literal
 
 from sky.agent.leftovers import kill_session
@@ -52,28 +53,50 @@ async def execute(line: Line, ask: Ask, place: Place) -> Exit:
     """Run a command without input; its output is sent as it comes."""
     if ask.command is None:
         raise SessionFailed("a command is needed")
-    process = await asyncio.create_subprocess_exec(
-        "/bin/sh",
-        "-c",
-        ask.command,
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=dict(place.environment),
-        cwd=place.work,
-        start_new_session=True,
+    async with _pipe() as (stdout, stdout_end), _pipe() as (stderr, stderr_end):
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            ask.command,
+            stdin=DEVNULL,
+            stdout=stdout_end,
+            stderr=stderr_end,
+            env=dict(place.environment),
+            cwd=place.work,
+            start_new_session=True,
+        )
+        os.close(stdout_end)
+        os.close(stderr_end)
+        try:
+            return await _until(_follow(line, process, stdout, stderr), line.gone())
+        finally:
+            kill_session(process.pid)
+            await process.wait()
+
+
+@asynccontextmanager
+async def _pipe() -> AsyncGenerator[tuple[asyncio.StreamReader, int], None]:
+    """A pipe of which we read one end and close the other ourselves.
+
+    Not a pipe of asyncio's own, for which a process has not ended while anybody holds its output.
+    """
+    read_end, write_end = os.pipe()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", 0)
     )
     try:
-        return await _until(_follow(line, process), line.gone())
+        yield reader, write_end
     finally:
-        kill_session(process.pid)
-        await process.wait()
+        transport.close()
 
 
-async def _follow(line: Line, process: Process) -> Exit:
+async def _follow(
+    line: Line, process: Process, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader
+) -> Exit:
     relays = [
-        asyncio.ensure_future(_relay(line, process.stdout, "stdout")),
-        asyncio.ensure_future(_relay(line, process.stderr, "stderr")),
+        asyncio.ensure_future(_relay(line, stdout, "stdout")),
+        asyncio.ensure_future(_relay(line, stderr, "stderr")),
     ]
     try:
         code = await process.wait()
@@ -85,10 +108,10 @@ async def _follow(line: Line, process: Process) -> Exit:
     finally:
         for relay in relays:
             relay.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
 
 
-async def _relay(line: Line, pipe: asyncio.StreamReader | None, name: Literal["stdout", "stderr"]) -> None:
-    assert pipe is not None
+async def _relay(line: Line, pipe: asyncio.StreamReader, name: Literal["stdout", "stderr"]) -> None:
     while content := await pipe.read(READ_BYTES):
         await line.send(Data(content=content, stream=name))
 

@@ -12,6 +12,7 @@ import heapq
 import time
 from typing import Protocol
 
+from sky.agent.crew import Crew
 from sky.agent.execution import Execution, Stop
 from sky.agent.frames import Done, Interrupt
 from sky.agent.worker import Worker
@@ -28,9 +29,6 @@ SWEEP_AT_MIN = 1000
 class Owner(Protocol):
     """What this part needs of the executor."""
 
-    @property
-    def workers(self) -> list[Worker]: ...
-
     def end(
         self,
         execution: Execution,
@@ -40,20 +38,17 @@ class Owner(Protocol):
         error: ErrorInfo | None = None,
     ) -> None: ...
 
-    def worker_of(self, execution: Execution) -> Worker | None: ...
-
     def hold_back(self, worker: Worker) -> bool: ...
 
     def replace(self, worker: Worker) -> None: ...
-
-    async def without_workers(self, seconds_max: float) -> None: ...
 
 
 class Stopping:
     """Everything that is on its way to an early end."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, crew: Crew) -> None:
         self._owner = owner
+        self._crew = crew
         self._deadlines: list[tuple[float, int, Execution]] = []
         self._order = 0
         self._sweep_at = SWEEP_AT_MIN
@@ -83,12 +78,12 @@ class Stopping:
             return
         if execution.stop is None:
             execution.stop = why
-        worker = self._owner.worker_of(execution)
+        worker = self._crew.of(execution)
         if worker is not None and not self._owner.hold_back(worker):
             self._wanted[execution.id] = execution
             return
         self._wanted.pop(execution.id, None)
-        worker = self._owner.worker_of(execution)
+        worker = self._crew.of(execution)
         if worker is None:
             self._owner.end(execution, execution.stop, error=self.reason(execution, execution.stop))
             return
@@ -129,12 +124,12 @@ class Stopping:
         for execution in list(self._told.values()):
             self._press(execution, now)
         for due, worker in self._forced:
-            if due <= now and worker in self._owner.workers:
+            if due <= now and worker in self._crew.workers:
                 worker.kill()
         self._forced = [(due, worker) for due, worker in self._forced if due > now]
 
     def _press(self, execution: Execution, now: float) -> None:
-        worker = self._owner.worker_of(execution)
+        worker = self._crew.of(execution)
         since = execution.stopping_since_s
         if execution.ended or worker is None or since is None:
             del self._told[execution.id]
@@ -150,9 +145,10 @@ class Stopping:
     async def stop_all(self) -> None:
         """End every worker: SIGTERM, a grace, SIGKILL."""
         self.all_stopped = True
-        for worker in self._owner.workers:
+        self._crew.stop()
+        for worker in self._crew.workers:
             worker.terminate()
-        await self._owner.without_workers(TERMINATE_GRACE_S)
-        for worker in self._owner.workers:
+        await self._crew.gone(TERMINATE_GRACE_S)
+        for worker in self._crew.workers:
             worker.kill()
-        await self._owner.without_workers(TERMINATE_GRACE_S)
+        await self._crew.gone(TERMINATE_GRACE_S)

@@ -21,6 +21,7 @@ import msgspec
 
 from sky.agent import frames
 from sky.agent.board import Board
+from sky.agent.causes import cause
 from sky.agent.execution import Execution
 from sky.agent.frames import Call, Done, Forget, Frame, Go, Learn, Setup, ToWorker, Up, Wrote, Yielded
 from sky.agent.lines import Lines
@@ -385,19 +386,6 @@ class Worker:
         self._socket.close()
         for read_end in self._pipes.values():
             os.close(read_end)
-        self._listener.on_exit(self, _cause(code, self._killed))
+        self._listener.on_exit(self, cause(code, by_us=self._killed))
         self._listener.on_batch()
         self.board.close()
-
-
-def _cause(code: int, by_us: bool) -> str:
-    """What a worker died of, as the end of a sentence that begins with its name."""
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    if name == "SIGKILL" and not by_us:
-        return "was killed by SIGKILL, probably because the machine ran out of memory"
-    return f"was killed by {name}"

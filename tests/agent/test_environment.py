@@ -1,0 +1,149 @@
+"""Images: packages are installed once into a shared environment, and what cannot be made says why."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import socket
+import sys
+import threading
+import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def wheel(folder: Path, name: str, source: str) -> Path:
+    """A package of one module, built here so that no index is needed for it."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = ""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, content in files.items():
+            archive.writestr(file, content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).rstrip(b"=").decode()
+            record += f"{file},sha256={digest},{len(content)}\n"
+        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
+    return path
+
+
+def told() -> tuple[str, str, str, str]:
+    """What a call in an environment sees."""
+    import tiny_for_test
+
+    import sky.kit.context
+
+    call = sky.kit.context.current()
+    return tiny_for_test.VALUE, sys.prefix, call.node if call else "", sys.executable
+
+
+def test_packages_are_installed_once_for_all_nodes(
+    node_of: Any, daemon: Any, until: Any, tmp_path: Path
+) -> None:
+    path = wheel(tmp_path, "tiny_for_test", "VALUE = 'installed'\n")
+    spec = {"image": {"pip": [str(path)]}, "envs": str(tmp_path / "envs")}
+    other = type(daemon)()
+    other.start()
+    try:
+        first, second = node_of(**spec), node_of(**spec)
+        second.daemon = other
+        first.start(ready=False)
+        second.start(ready=False)
+        prefixes: set[str] = set()
+        for node in (first, second):
+            until(lambda daemon=node.daemon: daemon.ready, "a ready node", 50.0)
+            value, prefix, name, python = node.value(told)
+            assert (value, name) == ("installed", node.name)
+            assert Path(python).is_relative_to(tmp_path / "envs")
+            prefixes.add(prefix)
+        said = [node.daemon.text(None, "stderr") for node in (first, second)]
+        assert sorted("tiny" in text for text in said) == [False, True]
+        [prefix] = prefixes
+        session = first.dial(kind="exec", command="python -c 'import tiny_for_test, sys; print(sys.prefix)'")
+        assert session.exit().code == 0
+        assert session.output["stdout"].decode().strip() == prefix
+    finally:
+        second.end()
+        other.close()
+
+
+def test_a_package_comes_from_the_index_that_is_named_for_it(
+    node_of: Any, until: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "index" / "tiny-for-test"
+    folder.mkdir(parents=True)
+    name = wheel(folder, "tiny_for_test", "VALUE = 'from the index'\n").name
+    (folder / "index.html").write_text(f'<a href="{name}">{name}</a>')
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = {"url": f"http://127.0.0.1:{server.server_port}/", "packages": ["tiny_for_test"]}
+        node = node_of(image={"pip": ["tiny_for_test"], "pip_indexes": [index]}).start(ready=False)
+        until(lambda: node.daemon.ready, "a ready node", 50.0)
+        server.shutdown()
+    assert node.value(told)[0] == "from the index"
+
+
+def test_the_running_python_is_used_as_it_is(node_of: Any) -> None:
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    node = node_of(image={"python": minor}).start()
+    assert node.value(lambda: __import__("sys").executable) == sys.executable
+    assert not (node.home / "envs").exists()
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ({"pip": ["./not-there-1.0-py3-none-any.whl"]}, "not-there"),
+        ({"python": "3.99"}, "3.99"),
+    ],
+)
+def test_an_image_that_cannot_be_made_says_why(
+    node_of: Any, until: Any, image: dict[str, Any], said: str
+) -> None:
+    node = node_of(image=image).start(ready=False)
+    failed = until(lambda: failures(node), "a failed phase", 40.0)
+    assert failed[0].phase == "environment"
+    assert said in failed[0].error
+    hello = until(lambda: [hello for hello in node.daemon.hellos if hello.error], "a hello with the error")[0]
+    assert said in hello.error
+    assert not node.daemon.ready
+    assert node.process.poll() is None
+
+
+def test_bootstrapping_has_a_limit(node_of: Any, until: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        index = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
+        image = {"pip": ["tiny_for_test"], "pip_indexes": [index], "bootstrap_timeout": 3}
+        node = node_of(image=image).start(ready=False)
+        failed = until(lambda: failures(node), "a limit", 15.0)
+    assert "3 s" in failed[0].error
+    until(lambda: not installers(node), "the end of the installer", 2.0)
+
+
+def failures(node: Any) -> list[Any]:
+    return [phase for phase in node.daemon.phases if phase.event == "failed"]
+
+
+def installers(node: Any) -> list[int]:
+    return [pid for pid in node.processes() if b"pip\0install" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_workers_that_cannot_start_say_why(node_of: Any, until: Any, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif 'sky.agent.child' in sys.orig_argv:\n    raise SystemExit('not allowed here')\n"
+    )
+    node = node_of()
+    node.extra = {"PYTHONPATH": str(tmp_path)}
+    node.start(ready=False)
+    failed = until(lambda: failures(node), "a failed phase", 15.0)
+    assert failed[0].phase == "workers"
+    assert "not allowed" in failed[0].error
