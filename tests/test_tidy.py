@@ -40,10 +40,16 @@ LONG_FILES = {
 }
 LONG_FUNCTIONS: dict[str, int] = {}
 
-# Supervisors: the outermost place of something that must outlive what it runs. Handlers that end by raising
-# again are free everywhere.
+# The outermost place of something that must outlive what it runs, and why. Handlers that end by raising again
+# are free everywhere.
 BROAD_EXCEPTS = {
-    "src/sky/kit/supervise.py:forever",
+    "src/sky/agent/failure.py:guarded": "runs what a user's objects define: pickling and printing of errors",
+    "src/sky/agent/run.py:Lane.run": "runs a user's function; whatever it raises is its outcome",
+    "src/sky/client/pack.py:unpack": "runs what a user's class defines while it is unpickled",
+    "src/sky/kit/supervise.py:forever": "keeps a background task alive",
+    "src/sky/reconcile/runner.py:Runner.look": "one poisoned row must not stop the loop of all others",
+    "src/sky/store/db.py:Database._run": "hands what a verb raised to whoever waits for it in another thread",
+    "src/sky/store/db.py:Database._serve": "the writer thread outlives every job",
 }
 
 # Who reads time beside the clock: ids carry a moment, and other processes than the daemon have no Clock.
@@ -57,7 +63,9 @@ CLOCK_READERS = (
 
 # Where an import may stand inside a function, and why.
 LAZY_IMPORTS: dict[str, str] = {
+    "src/sky/agent/run.py": "most workers never need an event loop, and each would pay for it",
     "src/sky/cli/": "a command loads what it needs, so that --help is quick",
+    "src/sky/store/migrate.py": "a database that is up to date needs no migrations",
 }
 
 
@@ -160,7 +168,7 @@ def test_broad_excepts_stand_only_in_supervisors() -> None:
         for name, node in inside(tree_of(path), ast.ExceptHandler):
             if isinstance(node, ast.ExceptHandler) and is_broad(node):
                 found.add(f"{name_of(path)}:{name}")
-    assert found == BROAD_EXCEPTS
+    assert found == set(BROAD_EXCEPTS)
 
 
 TIME_CALLS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
@@ -202,6 +210,7 @@ def test_imports_stand_at_the_top() -> None:
             else:
                 used.add(allowed)
     assert not found
+    assert used == set(LAZY_IMPORTS)
 
 
 def test_queues_have_a_limit() -> None:
@@ -242,6 +251,7 @@ LEFT_OUT = {
     ".pytest_cache",
     ".ruff_cache",
     ".hypothesis",
+    ".import_linter_cache",
     "build",
     "dist",
     "node_modules",
@@ -270,26 +280,35 @@ def test_nothing_is_left_undone_or_bound_to_one_machine() -> None:
     assert not found
 
 
-def can_fail(function: ast.AST) -> bool:
+def can_fail(function: ast.AST, helpers: set[str]) -> bool:
+    """Whether it asserts, raises, or calls a helper of the tests that does."""
     for node in ast.walk(function):
         match node:
             case ast.Assert() | ast.Raise():
                 return True
             case ast.Attribute(attr="raises" | "fail" | "warns"):
                 return True
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if re.match(
-                r"_?(assert|check|expect|must|holds|verify|wait|until)", name
-            ):
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in helpers:
                 return True
     return False
 
 
 def test_every_test_can_fail() -> None:
+    known = [(path, name, node) for path in TESTS for name, node in functions(tree_of(path))]
+    helpers: set[str] = set()
+    while True:
+        more = {
+            name.rpartition(".")[2]
+            for _, name, node in known
+            if not name.rpartition(".")[2].startswith("test_") and can_fail(node, helpers)
+        }
+        if more <= helpers:
+            break
+        helpers |= more
     found = [
         f"{name_of(path)}:{name}"
-        for path in TESTS
-        for name, function in functions(tree_of(path))
-        if name.rpartition(".")[2].startswith("test_") and not can_fail(function)
+        for path, name, node in known
+        if name.rpartition(".")[2].startswith("test_") and not can_fail(node, helpers)
     ]
     assert not found
 
