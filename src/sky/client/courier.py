@@ -64,7 +64,7 @@ class Courier:
         self._early: dict[str, v1.TaskOutcome] = {}
         self._cursor = 0
         self._closed = False
-        self._sending = 0
+        self._sending: tuple[_Letter, ...] = ()
         self._threads: list[threading.Thread] = []
 
     # ── what callers ask for ────────────────────────────────────────────────────────────────────
@@ -121,7 +121,8 @@ class Courier:
         """Stop; what has not ended is cancelled as far as its future is concerned."""
         with self._changed:
             self._closed = True
-            left = [letter.future for letter in self._outbox] + list(self._waiting.values())
+            left = [letter.future for letter in (*self._outbox, *self._sending)]
+            left += self._waiting.values()
             self._outbox.clear()
             self._waiting.clear()
             self._changed.notify_all()
@@ -160,13 +161,13 @@ class Courier:
                     # What is to end goes ahead of what is to begin, but does not keep it waiting for long.
                     cancels = self._next_cancels()
                     batch = self._next_batch() if self._outbox else ()
-                    self._sending = len(batch)
+                    self._sending = batch
                 for task in cancels:
                     self._cancel_quietly(task)
                 if batch:
                     self._send(batch)
                 with self._changed:
-                    self._sending = 0
+                    self._sending = ()
                     self._early.clear()
         except BaseException as broken:
             self._fail_everything(broken)

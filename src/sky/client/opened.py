@@ -154,6 +154,8 @@ class Opened:
             self._lease.release()
 
     def _delete(self, http: Http, compute: v1.Compute, *, broken: bool) -> None:
+        if self.session is not None:
+            self.session.close()
         deletion = flows.delete_compute(compute.id, compute.revision)
         if flows.run(http, deletion, patience_s=LEAVE_PATIENCE_S) is None:
             return
