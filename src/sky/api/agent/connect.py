@@ -210,7 +210,11 @@ class Lines:
         except Busy as error:
             await hang_up(socket, TRY_AGAIN, error.message)
         except SkyError as error:
+            _log.info("agent.refused", node=node_id, error=error.message)
             await hang_up(socket, REFUSED, error.message)
+        except Exception as error:
+            _log.exception("agent.failed", node=node_id)
+            raise
         except LOST as error:
             _log.info("agent.lost", node=node_id, error=type(error).__name__)
         finally:
