@@ -270,6 +270,13 @@ def test_without_reuse_each_call_has_a_process_of_its_own(node_of: Any) -> None:
     assert len(set(pids)) == 3
 
 
+def test_threads_without_reuse_are_processes_of_their_own(node_of: Any) -> None:
+    node = node_of(worker={"executor": "thread", "concurrency": 2, "reuse": False}).start()
+    slow = node.send(time.sleep, 0.3)
+    assert node.value(os.getpid) != node.value(os.getpid)
+    assert node.outcome(slow).state == "succeeded"
+
+
 def test_user_code_may_fork_and_use_multiprocessing(node: Any) -> None:
     def pooled() -> list[int]:
         import multiprocessing
@@ -382,6 +389,19 @@ def test_calls_sent_ahead_survive_the_death_of_their_worker(node_of: Any, unpack
     node.send_all(items)
     assert node.outcome(items[0].execution).error.code == "worker_died"
     assert [unpack(node.outcome(item.execution).result) for item in items[1:]] == list(range(20))
+
+
+def test_a_call_that_writes_into_the_workers_socket_ends_its_worker_alone(node: Any) -> None:
+    def scribble() -> None:
+        for fd in range(3, 30):
+            try:
+                os.write(fd, b"\xff" * 100)
+            except OSError:
+                continue
+        time.sleep(10)
+
+    assert node.run(scribble).error.code == "worker_died"
+    assert node.value(lambda: 1) == 1
 
 
 def test_killing_a_worker_from_outside_is_noticed_at_once(node: Any, until: Any, tmp_path: Path) -> None:

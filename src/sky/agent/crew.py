@@ -12,8 +12,9 @@ import contextlib
 from collections.abc import Callable
 
 from sky.agent.execution import Execution
+from sky.agent.launch import Plan
 from sky.agent.log import say
-from sky.agent.worker import Listener, Plan, Worker
+from sky.agent.worker import Listener, Worker
 from sky.kit import backoff
 
 START_FAILURES_MAX = 3

@@ -16,13 +16,14 @@ from sky.agent.crew import Crew
 from sky.agent.execution import Execution
 from sky.agent.frames import Consumed, Done, Yielded
 from sky.agent.journal import Journal
+from sky.agent.launch import Plan
 from sky.agent.log import say
 from sky.agent.outcomes import Outcomes
 from sky.agent.reporter import Reporter, StreamName
 from sky.agent.settings import Settings
 from sky.agent.stopping import Stopping
 from sky.agent.window import Window
-from sky.agent.worker import Plan, Worker
+from sky.agent.worker import Worker
 from sky.wire.agent import ErrorInfo, Item, Outcome, OutcomeState, WorkItem
 
 HELD_MAX = 20_000

@@ -27,6 +27,7 @@ from sky.agent.environment import Unbuildable
 from sky.agent.executor import Executor
 from sky.agent.frames import Setup
 from sky.agent.journal import Journal
+from sky.agent.launch import Plan
 from sky.agent.leftovers import Warden
 from sky.agent.log import say
 from sky.agent.outcomes import Outcomes
@@ -34,7 +35,6 @@ from sky.agent.probe import Probe
 from sky.agent.reporter import Reporter, Source, StreamName
 from sky.agent.sessions import Sessions
 from sky.agent.settings import Settings, Unusable, read
-from sky.agent.worker import Plan
 from sky.kit.clock import SystemClock
 from sky.wire.agent import (
     PROTOCOL,
@@ -51,11 +51,13 @@ from sky.wire.agent import (
     Work,
 )
 
-LEASE_POLL_S = 0.1
+LEASE_POLL_S_MIN = 0.05
+LEASE_POLL_S_MAX = 1.0
 LAST_REPORT_S = 1.0
 """How long an agent that ends tries to tell what it still has to tell."""
-HOME_LOCK_S = 5.0
+HOME_LOCK_S = 2.0
 BOOT_BYTES = 12
+EXIT_FAILED = 1
 EXIT_UNUSABLE = 2
 
 
@@ -69,6 +71,7 @@ class Agent:
         self._session: aiohttp.ClientSession | None = None
         self._ended = asyncio.Event()
         self._reason = ""
+        self.failed = False
         self._lease_s = settings.first_lease_s
         self._draining = False
         self._ready = False
@@ -175,6 +178,7 @@ class Agent:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
+            self.failed = True
             self.end(f"a part of the agent failed: {task.exception()!r}")
 
     async def _stop(self) -> None:
@@ -193,7 +197,8 @@ class Agent:
             if self._lease_s > 0 and silent_s > self._lease_s:
                 self.end(f"no daemon heard for {silent_s:.1f} s; the lease is {self._lease_s:g} s")
                 return
-            await asyncio.sleep(LEASE_POLL_S)
+            left_s = self._lease_s - silent_s if self._lease_s > 0 else LEASE_POLL_S_MAX
+            await asyncio.sleep(min(LEASE_POLL_S_MAX, max(LEASE_POLL_S_MIN, left_s)))
 
     async def _make_ready(self) -> None:
         """Environment, workers, ready; or the reason why not, said until somebody ends this node."""
@@ -278,7 +283,7 @@ def _lock_home(settings: Settings) -> int | None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return None
-            time.sleep(LEASE_POLL_S)
+            time.sleep(LEASE_POLL_S_MIN)
 
 
 def main() -> int:
@@ -300,12 +305,13 @@ def main() -> int:
         say("killed what an earlier agent left", processes=killed)
     warden = Warden(boot, surroundings.variables(settings, boot, os.environ))
 
-    async def live() -> None:
-        await Agent(settings, boot).run()
+    async def live() -> int:
+        agent = Agent(settings, boot)
+        await agent.run()
+        return EXIT_FAILED if agent.failed else 0
 
     try:
-        asyncio.run(live())
+        return asyncio.run(live())
     finally:
         warden.dismiss()
         os.close(lock)
-    return 0

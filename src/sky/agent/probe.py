@@ -48,7 +48,10 @@ class Probe:
     async def watch(self, gauge: MetricSpec, environment: Mapping[str, str], work: Path) -> None:
         """Run a user's gauge for ever, at its interval."""
         while True:
-            value = await _measure(gauge, environment, work)
+            try:
+                value = await _measure(gauge, environment, work)
+            except OSError:
+                value = None
             if value is None:
                 self._gauges.pop(gauge.name, None)
             else:

@@ -21,7 +21,7 @@ from sky.wire.agent import ConsoleLines, Item, Outcome, Phase, Report, Started
 
 REPORT_OUTCOMES_MAX = 1000
 REPORT_CONSOLE_BYTES_MAX = 1024 * 1024
-REPORT_PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
+REPORT_PAYLOAD_BYTES_MAX = 4 * 1024 * 1024
 SOURCE_CONSOLE_BYTES_MAX = 1024 * 1024
 """How much one source of output may have unheard before it is not read any more."""
 MERGE_BYTES_MAX = 64 * 1024

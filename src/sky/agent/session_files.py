@@ -97,8 +97,8 @@ async def upload(line: Line, ask: Ask, place: Place) -> Exit:
 async def download(line: Line, ask: Ask, place: Place) -> Exit:
     """Fetch a file."""
     path = resolve(place, ask.path)
-    if path.is_dir():
-        raise SessionFailed(f"{path} is a folder; name a file in it")
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise SessionFailed(f"{path} is not a file; only the content of files is fetched")
     with path.open("rb") as file:
         while content := file.read(CHUNK_BYTES):
             await line.send(Data(content=content))

@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def threads(self) -> bool:
         """Whether the slots are threads of one process, and not processes."""
-        return self.spec.worker.executor == "thread"
+        return self.spec.worker.executor == "thread" and self.spec.worker.reuse
 
     @property
     def memory_bytes(self) -> int | None:

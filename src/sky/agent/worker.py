@@ -11,20 +11,18 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 from collections import OrderedDict
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from sky.agent import frames
-from sky.agent.board import Board
 from sky.agent.causes import cause
 from sky.agent.execution import Execution
-from sky.agent.frames import Call, Done, Forget, Frame, Go, Learn, Setup, ToWorker, Up, Wrote, Yielded
+from sky.agent.frames import Call, Done, Forget, Frame, Go, Learn, ToWorker, Up, Wrote, Yielded
+from sky.agent.launch import STREAMS, Plan, launch
 from sky.agent.lines import Lines
+from sky.agent.log import say
 from sky.agent.reporter import Source, StreamName
 from sky.agent.window import smooth, worker_ahead
 
@@ -33,16 +31,6 @@ KNOWN_FUNCTIONS_MAX = 64
 LAST_WORDS_CHARS_MAX = 2000
 EXIT_POLL_S = 0.05
 """How often the end of a worker is looked for where the kernel cannot announce it."""
-STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """How workers of this node are started."""
-
-    python: str
-    environment: Mapping[str, str]
-    setup: Setup
-    work: Path
 
 
 class Listener(Protocol):
@@ -91,38 +79,16 @@ class Worker:
         self._exited = False
         self._killed = False
         self._lines: dict[StreamName, Lines] = {name: Lines() for name in STREAMS}
-        self.board = Board.create(self.slots)
-        self._start(plan)
-        self.send(plan.setup)
-        self.flush()
-
-    def _start(self, plan: Plan) -> None:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        ends: dict[StreamName, tuple[int, int]] = {name: os.pipe() for name in STREAMS}
-        arguments = (theirs.fileno(), self.board.fd, os.getpid())
-        try:
-            self._process = subprocess.Popen(
-                [plan.python, "-P", "-m", "sky.agent.child", *map(str, arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=ends["stdout"][1],
-                stderr=ends["stderr"][1],
-                pass_fds=(theirs.fileno(), self.board.fd),
-                env=plan.environment,
-                cwd=plan.work,
-                process_group=0,
-            )
-        finally:
-            theirs.close()
-            for _, write_end in ends.values():
-                os.close(write_end)
-        self._socket = ours
-        self._pipes: dict[StreamName, int] = {name: read_end for name, (read_end, _) in ends.items()}
-        for read_end in self._pipes.values():
-            os.set_blocking(read_end, False)
-        self.pid = self._process.pid
+        started = launch(plan)
+        self.board = started.board
+        self.pid = started.process.pid
+        self._process = started.process
+        self._socket = started.socket
+        self._pipes = started.pipes
         self._resume()
         self._watch_exit()
+        self.send(plan.setup)
+        self.flush()
 
     # ── what is sent ──
 
@@ -240,6 +206,11 @@ class Worker:
             self._loop.remove_reader(self._socket)
         self._listener.on_batch()
 
+    def _read_all(self) -> None:
+        """Handle what the worker has sent by now, though not more than output may pile up."""
+        while not self.source.paused and self._read_socket():
+            continue
+
     def _read_socket(self) -> bool | None:
         """Handle what one read gives: True; nothing there: False; the worker closed it: None."""
         try:
@@ -250,8 +221,14 @@ class Worker:
             return None
         if not content:
             return None
-        for body in self._splitter.feed(content):
-            self._handle(frames.from_worker.decode(body))
+        try:
+            for body in self._splitter.feed(content):
+                self._handle(frames.from_worker.decode(body))
+        except (ValueError, msgspec.MsgspecError) as error:
+            # Whoever wrote this, it was user code that found the socket: nothing of it can be believed.
+            say("a worker sent what is no message", pid=self.pid, error=str(error))
+            self.kill()
+            return None
         return True
 
     def _handle(self, frame: Frame) -> None:
@@ -288,8 +265,7 @@ class Worker:
     def _on_pipe(self, name: StreamName) -> None:
         if not self.threads and len(self.outstanding) > 1 and not self._listener.on_raw(self):
             return
-        while self._read_socket():
-            continue
+        self._read_all()
         if not self._read_pipe(name, self._sole()):
             self._loop.remove_reader(self._pipes[name])
         self._listener.on_batch()
