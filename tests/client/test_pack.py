@@ -19,7 +19,9 @@ from sky.kit.context import SOURCE_ATTRIBUTE
 
 
 @pytest.mark.parametrize(
-    "value", [None, 1, "é", b"x" * 100_000, [1, {"a": (2.5, None)}], {1, 2}, lambda: 3], ids=str
+    "value",
+    [None, 1, "é", b"x" * 100_000, [1, {"a": (2.5, None)}], {1, 2}, lambda: 3],
+    ids=lambda value: type(value).__name__,
 )
 def test_values_come_back(value: Any) -> None:
     back = pack.unpack(pack.pack(value))
