@@ -45,7 +45,7 @@ class NodeView:
 @dataclass(frozen=True, slots=True)
 class ComputeView:
     """A compute with its nodes. ``waiting`` and ``running`` count executions; ``idle_since_us`` is when
-    the last one ended."""
+    the last one ended; ``ranks_waited_for`` is how many ranks there must be for what is bound to one."""
 
     id: str
     state: str
@@ -64,6 +64,7 @@ class ComputeView:
     created_us: int
     waiting: int
     running: int
+    ranks_waited_for: int
     idle_since_us: int
     nodes: tuple[NodeView, ...]
 
@@ -99,13 +100,23 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Seats:
+    """The places of one ready node. ``slots`` run at once; up to ``window`` may be there, ``active`` are."""
+
+    id: str
+    rank: int
+    slots: int
+    window: int
+    active: int
+
+
+@dataclass(frozen=True, slots=True)
 class DispatchView:
-    """A compute's free places and waiting executions."""
+    """A compute's places on nodes of its present definition, and waiting executions in their order."""
 
     compute_id: str
     scalable: bool
-    target_nodes: int
-    nodes: tuple[NodeView, ...]
+    seats: tuple[Seats, ...]
     waiting: tuple[Waiting, ...]
 
 
@@ -116,6 +127,7 @@ class AttemptView:
     id: str
     task_id: str
     state: str
+    wanted_rank: int | None
     node_id: str | None
     node_state: str | None
     node_fenced_us: int | None
@@ -126,9 +138,13 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class AttemptsView:
-    """A compute's attempts that may have to be ended now, and when the next one may."""
+    """A compute's attempts that may have to be ended now, and when the next one may.
+
+    ``ranks``: how many ranks the compute can have, so that one beyond them is waited for in vain.
+    """
 
     compute_id: str
     accepting: bool
+    ranks: int
     attempts: tuple[AttemptView, ...]
     next_us: int | None

@@ -24,6 +24,8 @@ UNDONE = frozenset({QUEUED, RUNNING})
 WAITING = frozenset({CREATED, ASSIGNED})
 HANDED_OUT = frozenset({DISPATCHING, ACCEPTED, STARTED, CANCEL_REQUESTED})
 ON_NODE = HANDED_OUT | {ASSIGNED}
+DEADLINE_GRACE_US = 15_000_000
+"""After a deadline, how long the node that enforces it has to say so."""
 EXECUTION_LIVE = WAITING | HANDED_OUT
 
 TASK_STATES: dict[str, str] = {

@@ -13,8 +13,6 @@ from sky.domain import task as t
 from sky.domain.snapshots import AttemptsView, AttemptView
 from sky.plan.decision import Decision, earliest
 
-DEADLINE_GRACE_US = 15_000_000
-"""After a deadline, how long the node that enforces it has to say so."""
 CANCEL_CONFIRM_US = 60_000_000
 """How long an agent has to confirm a cancel."""
 
@@ -59,9 +57,9 @@ def _one(view: AttemptsView, a: AttemptView, now_us: int) -> tuple[Action | None
         return None, a.deadline_us
     if a.state in t.WAITING:
         return End(a.id, t.TIMED_OUT, "timed_out", "its deadline passed before it began"), None
-    if now_us >= a.deadline_us + DEADLINE_GRACE_US:
+    if now_us >= a.deadline_us + t.DEADLINE_GRACE_US:
         return t.ExecutionCancelRequested(a.id, now_us + CANCEL_CONFIRM_US), now_us + CANCEL_CONFIRM_US
-    return None, a.deadline_us + DEADLINE_GRACE_US
+    return None, a.deadline_us + t.DEADLINE_GRACE_US
 
 
 def _on_ending_node(view: AttemptsView, a: AttemptView, now_us: int) -> tuple[Action | None, int | None]:

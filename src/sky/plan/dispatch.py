@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import heapq
 
-from sky.domain import node as n
-from sky.domain.snapshots import DispatchView, NodeView
+from sky.domain.snapshots import DispatchView, Seats
 from sky.domain.task import ExecutionAssigned
 
 
 def plan(view: DispatchView, now_us: int) -> tuple[ExecutionAssigned, ...]:
     """Assignments for as many of ``view.waiting`` as fit now."""
-    ready = [x for x in view.nodes if x.state == n.READY and x.window > x.active]
+    ready = [x for x in view.seats if x.window > x.active]
     by_rank = {x.rank: x for x in ready}
     active = {x.rank: x.active for x in ready}
     heap = [(x.active - x.slots, x.rank) for x in ready]
@@ -39,7 +38,7 @@ def plan(view: DispatchView, now_us: int) -> tuple[ExecutionAssigned, ...]:
 
 
 def _least_loaded(
-    heap: list[tuple[int, int]], by_rank: dict[int, NodeView], active: dict[int, int]
+    heap: list[tuple[int, int]], by_rank: dict[int, Seats], active: dict[int, int]
 ) -> int | None:
     while heap:
         load, rank = heap[0]

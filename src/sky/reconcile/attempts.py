@@ -11,7 +11,7 @@ from sky.domain import task as t
 from sky.domain.lifecycle import Fact
 from sky.plan import attempt as plan
 from sky.reconcile.passes import Done, InnerLoop
-from sky.store import snapshots
+from sky.store import work
 from sky.store.tx import Tx
 from sky.verbs import attempts
 
@@ -22,7 +22,7 @@ class Attempts(InnerLoop):
     name: ClassVar[str] = "attempts"
 
     def look(self, tx: Tx, key_id: str) -> Done:
-        view = snapshots.attempts_view(tx.connection, key_id, tx.now_us)
+        view = work.attempts_view(tx.connection, key_id, tx.now_us)
         if view is None:
             return Done("there is no such compute")
         decision = plan.plan(view, tx.now_us)

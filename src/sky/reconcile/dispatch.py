@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from sky.plan import dispatch as plan
 from sky.reconcile.passes import Done, InnerLoop
-from sky.store import snapshots
+from sky.store import work
 from sky.store.tx import Tx
 
 
@@ -20,13 +20,14 @@ class Dispatch(InnerLoop):
     name: ClassVar[str] = "dispatch"
 
     def look(self, tx: Tx, key_id: str) -> Done:
-        view = snapshots.dispatch_view(tx.connection, key_id)
+        view = work.dispatch_view(tx.connection, key_id)
         if view is None:
             return Done("its compute takes no work")
         assigned = plan.plan(view, tx.now_us)
         tx.apply(*assigned)
-        if view.scalable and len(assigned) < len(view.waiting):
+        # Too many wait, or none: both are news for a compute that scales itself.
+        if view.scalable and (len(assigned) < len(view.waiting) or not view.waiting):
             tx.touch(f"computes/{key_id}")
         return Done(
-            f"assigned {len(assigned)} of {len(view.waiting)} waiting to {len(view.nodes)} ready nodes"
+            f"assigned {len(assigned)} of {len(view.waiting)} waiting to {len(view.seats)} ready nodes"
         )

@@ -22,6 +22,7 @@ from typing_extensions import Buffer
 from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge, StorageFull
 from sky.kit import faults
 from sky.store.db import Database
+from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import blobs
 from sky.store.sql import insert_ignore
 from sky.store.tx import Tx
@@ -54,27 +55,28 @@ def store_inline(tx: Tx, contents: Sequence[tuple[str, bytes]]) -> None:
             {"sha256": sha256, "size_bytes": len(content), "content": content, "created_us": tx.now_us}
             for sha256, content in dict(contents).items()
         ]
-        tx.connection.execute(insert_ignore(tx.connection, blobs), rows)
+        _STORE.run(tx.connection, *rows)
 
 
 def known(connection: sa.Connection, sha256: str) -> int | None:
     """How many bytes the stored content of that hash has; None when it is not stored."""
-    return connection.execute(_SIZE, {"b_sha": sha256}).scalar()
+    return _SIZE.scalar(connection, {"b_sha": sha256})
 
 
 def inline_of(connection: sa.Connection, hashes: Sequence[str]) -> dict[str, bytes]:
     """The contents of those hashes that sit in rows."""
     if not hashes:
         return {}
-    found = connection.execute(_INLINE, {"hashes": list(set(hashes))})
-    return {sha256: content for sha256, content in found if content is not None}
+    found = _INLINE.all(connection, {"hashes": list(set(hashes))})
+    return {row["sha256"]: row["content"] for row in found}
 
 
-_SIZE = sa.select(blobs.c.size_bytes).where(blobs.c.sha256 == sa.bindparam("b_sha"))
-_ROW = sa.select(blobs.c.size_bytes, blobs.c.content).where(blobs.c.sha256 == sa.bindparam("b_sha"))
-_INLINE = sa.select(blobs.c.sha256, blobs.c.content).where(
-    blobs.c.sha256.in_(sa.bindparam("hashes", expanding=True)), blobs.c.content.is_not(None)
-)
+_NAMED = blobs.c.sha256 == sa.bindparam("b_sha")
+_SIZE = prepared(sa.select(blobs.c.size_bytes).where(_NAMED))
+_ROW = prepared(sa.select(blobs.c.size_bytes, blobs.c.content).where(_NAMED))
+_IN_ROWS = sa.select(blobs.c.sha256, blobs.c.content).where(blobs.c.content.is_not(None))
+_INLINE = Prepared(lambda _, count: _IN_ROWS.where(blobs.c.sha256.in_(places("hashes", count))), "hashes")
+_STORE = Prepared(lambda dialect, _: insert_ignore(dialect, blobs, [column.name for column in blobs.columns]))
 
 
 class Blobs:
@@ -97,13 +99,13 @@ class Blobs:
 
     async def get(self, sha256: str) -> Content:
         """The content of that hash, or ``NotFound``."""
-        row = await self._db.read(lambda c: c.execute(_ROW, {"b_sha": sha256}).first())
+        row = await self._db.read(lambda c: _ROW.first(c, {"b_sha": sha256}))
         if row is None:
             msg = f"no blob {sha256} is stored; upload it with PUT /v1/blobs/{sha256}"
             raise NotFound(msg, details={"blob": sha256})
-        if row.content is not None:
-            return Content(sha256, row.size_bytes, row.content, None)
-        return Content(sha256, row.size_bytes, None, self._path(sha256))
+        if row["content"] is not None:
+            return Content(sha256, row["size_bytes"], row["content"], None)
+        return Content(sha256, row["size_bytes"], None, self._path(sha256))
 
     async def read(self, content: Content, start: int = 0) -> AsyncIterator[bytes]:
         """The bytes of ``content`` from ``start``, in pieces of at most a mebibyte."""
@@ -203,5 +205,4 @@ class _Spool:
 
 def _write_down(tx: Tx, sha256: str, size: int, content: bytes | None) -> bool:
     row = {"sha256": sha256, "size_bytes": size, "content": content, "created_us": tx.now_us}
-    result = tx.connection.execute(insert_ignore(tx.connection, blobs), row)
-    return result.rowcount == 1
+    return _STORE.run(tx.connection, row) == 1

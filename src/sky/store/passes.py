@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
+from sky.store.prepared import prepared
 from sky.store.schema import passes
 from sky.store.tx import Tx
 
@@ -33,10 +33,8 @@ class PassRow:
 
 def due(connection: sa.Connection, now_us: int, limit: int = DUE_KEYS_MAX) -> tuple[str, ...]:
     """Keys whose time has come, longest waiting first. Costs by what is due, never by what exists."""
-    rows = connection.execute(
-        sa.select(passes.c.key).where(passes.c.due_us <= now_us).order_by(passes.c.due_us).limit(limit)
-    )
-    return tuple(row.key for row in rows)
+    rows = _DUE.all(connection, {"b_now": now_us, "b_limit": limit})
+    return tuple(row["key"] for row in rows)
 
 
 def next_due_us(connection: sa.Connection) -> int | None:
@@ -46,20 +44,8 @@ def next_due_us(connection: sa.Connection) -> int | None:
 
 def claim(tx: Tx, key: str, holder: str, until_us: int) -> bool:
     """Hold ``key`` until a moment, unless another holder has it."""
-    result = tx.connection.execute(
-        sa.update(passes)
-        .where(
-            passes.c.key == key,
-            sa.or_(
-                passes.c.holder.is_(None),
-                passes.c.holder == holder,
-                passes.c.held_until_us.is_(None),
-                passes.c.held_until_us < tx.now_us,
-            ),
-        )
-        .values(holder=holder, held_until_us=until_us)
-    )
-    return result.rowcount == 1
+    asked = {"b_key": key, "b_holder": holder, "b_until": until_us, "b_now": tx.now_us}
+    return _CLAIM.run(tx.connection, asked) == 1
 
 
 def release(tx: Tx, holder: str) -> None:
@@ -71,17 +57,13 @@ def release(tx: Tx, holder: str) -> None:
 
 def version(connection: sa.Connection, key: str) -> int:
     """The version of a key's notes, to be named when its pass ends."""
-    found = connection.execute(_VERSION, {"b_key": key}).scalar()
-    return 0 if found is None else found
+    return _VERSION.scalar(connection, {"b_key": key}) or 0
 
 
 def finish(tx: Tx, key: str, seen: int, *, due_us: int | None, decision: str) -> bool:
     """Note what a pass decided. False: the key was touched meanwhile, and stays due."""
-    done = tx.connection.execute(
-        _FINISH,
-        {"b_key": key, "b_seen": seen, "b_due": due_us, "b_decision": decision, "b_now": tx.now_us},
-    )
-    return done.rowcount == 1
+    said = {"b_key": key, "b_seen": seen, "b_due": due_us, "b_decision": decision, "b_now": tx.now_us}
+    return _FINISH.run(tx.connection, said) == 1
 
 
 def fail(tx: Tx, key: str, *, due_us: int, failures: int, error: str) -> None:
@@ -120,8 +102,27 @@ def rows(
     return [PassRow(*found) for found in connection.execute(ordered)]
 
 
-_VERSION: Any = sa.select(passes.c.version).where(passes.c.key == sa.bindparam("b_key"))
-_FINISH: Any = (
+_DUE = prepared(
+    sa.select(passes.c.key)
+    .where(passes.c.due_us <= sa.bindparam("b_now"))
+    .order_by(passes.c.due_us)
+    .limit(sa.bindparam("b_limit"))
+)
+_VERSION = prepared(sa.select(passes.c.version).where(passes.c.key == sa.bindparam("b_key")))
+_CLAIM = prepared(
+    sa.update(passes)
+    .where(
+        passes.c.key == sa.bindparam("b_key"),
+        sa.or_(
+            passes.c.holder.is_(None),
+            passes.c.holder == sa.bindparam("b_holder"),
+            passes.c.held_until_us.is_(None),
+            passes.c.held_until_us < sa.bindparam("b_now"),
+        ),
+    )
+    .values(holder=sa.bindparam("b_holder"), held_until_us=sa.bindparam("b_until"))
+)
+_FINISH = prepared(
     sa.update(passes)
     .where(passes.c.key == sa.bindparam("b_key"), passes.c.version == sa.bindparam("b_seen"))
     .values(

@@ -6,35 +6,31 @@ Follows: every number in a snapshot is counted from rows in the same transaction
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from sky.domain import node as n
-from sky.domain import task as t
 from sky.domain.compute import ACCEPTING, Alternative, Bounds, Wanted
 from sky.domain.money import to_micro
 from sky.domain.offer import Offer
 from sky.domain.snapshots import (
-    AttemptsView,
-    AttemptView,
     ComputeView,
-    DispatchView,
     NodeCase,
     NodeView,
-    Waiting,
 )
-from sky.domain.task import Tries
+from sky.store.prepared import prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
-from sky.store.sql import Row, many, one
+from sky.store.sql import Row, literals, many, one
 
-ASSIGNMENTS_MAX = 1_000
-ATTEMPTS_MAX = 1_000
 SECOND_US = 1_000_000
+NEVER_READY_MAX = 20
+"""Nodes that ended without having been ready, as many as a plan has to know of."""
 
 _NODE_COLUMNS = (
+    nodes.c.seq,
     nodes.c.id,
     nodes.c.compute_id,
     nodes.c.rank,
@@ -57,7 +53,7 @@ _NODE_COLUMNS = (
     nodes.c.deleting_us,
     nodes.c.fenced_us,
 )
-_ACTIVE = (
+ACTIVE = (
     sa.select(sa.func.count())
     .select_from(executions)
     .where(executions.c.node_id == nodes.c.id, IS_ON_NODE)
@@ -90,20 +86,22 @@ def bounds_of(spec: Mapping[str, Any]) -> Bounds:
 
 
 def compute_view(connection: sa.Connection, compute_id: str) -> ComputeView | None:
-    """A compute and its nodes that are not over, with those that failed in its current generation."""
-    row = one(connection, sa.select(computes).where(computes.c.id == compute_id))
+    """A compute and its nodes that are not over, with the newest of its definition that never were ready."""
+    row = one(connection, _COMPUTE, {"b_id": compute_id})
     if row is None:
         return None
-    query = sa.select(*_NODE_COLUMNS, _ACTIVE).where(
-        nodes.c.compute_id == compute_id,
-        sa.or_(nodes.c.state.not_in(sorted(n.FINAL)), nodes.c.generation == row["generation"]),
-    )
-    found = many(connection, query.order_by(nodes.c.seq))
+    asked = {"b_id": compute_id, "b_gen": row["generation"], "b_limit": NEVER_READY_MAX}
+    found = many(connection, _LIVE_NODES, asked) + many(connection, _NEVER_READY, asked)
+    found.sort(key=lambda node: node["seq"])
     spec = row["spec"]
     bounds = bounds_of(spec)
-    waiting = running = idle_since = 0
+    waiting = running = 0
+    highest = ended_us = None
     if bounds.low != bounds.high:
-        waiting, running, idle_since = _load(connection, compute_id)
+        queue = _QUEUE.first(connection, asked) or {}
+        waiting, highest = queue["waiting"], queue["highest"]
+        running = _AT_NODES.scalar(connection, asked)
+        ended_us = _LAST_END.scalar(connection, asked)
     return ComputeView(
         id=row["id"],
         state=row["state"],
@@ -122,15 +120,15 @@ def compute_view(connection: sa.Connection, compute_id: str) -> ComputeView | No
         created_us=row["created_us"],
         waiting=waiting,
         running=running,
-        idle_since_us=max(idle_since, row["ready_us"] or row["created_us"]),
+        ranks_waited_for=0 if highest is None else highest + 1,
+        idle_since_us=max(ended_us or 0, row["ready_us"] or row["created_us"]),
         nodes=tuple(_node(x) for x in found),
     )
 
 
 def node_case(connection: sa.Connection, node_id: str, now_us: int) -> NodeCase | None:
     """A node, what its compute wants, and the offers of the providers that its spec names."""
-    query = sa.select(*_NODE_COLUMNS, _ACTIVE).where(nodes.c.id == node_id)
-    found = one(connection, query)
+    found = one(connection, _NODE, {"b_id": node_id})
     if found is None:
         return None
     compute = connection.execute(
@@ -158,145 +156,6 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int) -> NodeCase 
     )
 
 
-def dispatch_view(connection: sa.Connection, compute_id: str) -> DispatchView | None:
-    """A compute's ready nodes, and as many waiting executions as they could take."""
-    row = connection.execute(_COMPUTE_SCALE, {"b_compute": compute_id}).first()
-    if row is None:
-        return None
-    ready = tuple(_node(x) for x in many(connection, _READY_NODES, {"b_compute": compute_id}))
-    free = min(sum(max(0, x.window - x.active) for x in ready), ASSIGNMENTS_MAX)
-    bounds = bounds_of(row.spec)
-    scalable = bounds.low != bounds.high
-    waiting: list[Waiting] = []
-    if free:
-        found = [*connection.execute(_ANY_RANK, {"b_compute": compute_id, "b_limit": free})]
-        ranks = [x.rank for x in ready if x.window > x.active]
-        bound = {"b_compute": compute_id, "b_limit": free, "ranks": ranks}
-        found.extend(connection.execute(_THESE_RANKS, bound))
-        found.sort(key=lambda x: x.seq)
-        waiting = [Waiting(x.id, x.wanted_rank) for x in found]
-    elif scalable:
-        first = connection.execute(_ANY_RANK, {"b_compute": compute_id, "b_limit": 1}).first()
-        waiting = [Waiting(first.id, first.wanted_rank)] if first else []
-    return DispatchView(compute_id, scalable, row.target_nodes, ready, tuple(waiting))
-
-
-def attempts_view(connection: sa.Connection, compute_id: str, now_us: int) -> AttemptsView | None:
-    """A compute's live attempts whose node is ending, that are overdue, or that were asked to stop."""
-    state = connection.execute(sa.select(computes.c.state).where(computes.c.id == compute_id)).scalar()
-    if state is None:
-        return None
-    accepting = state in ACCEPTING
-    concerned = _concerned(compute_id, now_us, accepting=accepting)
-    joined = executions.join(tasks, tasks.c.id == executions.c.task_id).outerjoin(
-        nodes, nodes.c.id == executions.c.node_id
-    )
-    query = (
-        sa.select(
-            executions.c.id,
-            executions.c.task_id,
-            executions.c.state,
-            executions.c.place,
-            executions.c.node_id,
-            executions.c.cancel_deadline_us,
-            nodes.c.state.label("node_state"),
-            nodes.c.fenced_us,
-            tasks.c.deadline_us,
-            tasks.c.safe_retries,
-            tasks.c.ambiguous_retries,
-        )
-        .select_from(joined)
-        .where(executions.c.id.in_(concerned), executions.c.state.in_(sorted(t.EXECUTION_LIVE)))
-        .order_by(executions.c.seq)
-        .limit(ATTEMPTS_MAX)
-    )
-    rows = connection.execute(query).all()
-    used = tries_used(connection, [(r.task_id, r.place) for r in rows])
-    attempts = tuple(
-        AttemptView(
-            id=r.id,
-            task_id=r.task_id,
-            state=r.state,
-            node_id=r.node_id,
-            node_state=r.node_state,
-            node_fenced_us=r.fenced_us,
-            tries=Tries(r.safe_retries, r.ambiguous_retries, *used.get((r.task_id, r.place), (0, 0))),
-            deadline_us=r.deadline_us,
-            cancel_deadline_us=r.cancel_deadline_us,
-        )
-        for r in rows
-    )
-    coming = connection.execute(
-        sa.select(sa.func.min(tasks.c.deadline_us)).where(
-            tasks.c.compute_id == compute_id,
-            tasks.c.deadline_us > now_us,
-            tasks.c.finished_us.is_(None),
-        )
-    ).scalar()
-    next_us = now_us if len(rows) == ATTEMPTS_MAX else coming
-    return AttemptsView(compute_id, accepting, attempts, next_us)
-
-
-def _concerned(compute_id: str, now_us: int, *, accepting: bool) -> sa.CompoundSelect[Any]:
-    """Ids of executions that may have to be ended, each kind by an index of its own."""
-    on_node = executions.join(nodes, nodes.c.id == executions.c.node_id)
-    ending = (
-        sa.select(executions.c.id)
-        .select_from(on_node)
-        .where(nodes.c.compute_id == compute_id, nodes.c.state.in_(sorted(n.ENDING | n.FINAL)), IS_ON_NODE)
-    )
-    stopping = (
-        sa.select(executions.c.id)
-        .select_from(on_node)
-        .where(nodes.c.compute_id == compute_id, IS_ON_NODE, executions.c.state == t.CANCEL_REQUESTED)
-    )
-    overdue = (
-        sa.select(executions.c.id)
-        .select_from(executions.join(tasks, tasks.c.id == executions.c.task_id))
-        .where(tasks.c.compute_id == compute_id, tasks.c.deadline_us <= now_us, tasks.c.finished_us.is_(None))
-    )
-    if accepting:
-        return sa.union(ending, stopping, overdue)
-    queued = sa.select(executions.c.id).where(executions.c.compute_id == compute_id, IS_WAITING)
-    return sa.union(ending, stopping, overdue, queued)
-
-
-def tries_used(
-    connection: sa.Connection, places: Sequence[tuple[str, int]]
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """For each (task, place): how many safe and how many ambiguous retries it has had."""
-    if not places:
-        return {}
-    rows = connection.execute(
-        sa.select(executions.c.task_id, executions.c.place, executions.c.retry_kind, sa.func.count())
-        .where(
-            executions.c.task_id.in_(sorted({task for task, _ in places})),
-            executions.c.retry_kind.in_(("safe", "ambiguous")),
-        )
-        .group_by(executions.c.task_id, executions.c.place, executions.c.retry_kind)
-    )
-    used: dict[tuple[str, int], tuple[int, int]] = {}
-    for task_id, place, kind, count in rows:
-        safe, ambiguous = used.get((task_id, place), (0, 0))
-        used[task_id, place] = (count, ambiguous) if kind == "safe" else (safe, count)
-    return used
-
-
-def _load(connection: sa.Connection, compute_id: str) -> tuple[int, int, int]:
-    waiting = connection.execute(
-        sa.select(sa.func.count()).where(executions.c.compute_id == compute_id, IS_WAITING)
-    ).scalar_one()
-    running = connection.execute(
-        sa.select(sa.func.count())
-        .select_from(executions.join(nodes, nodes.c.id == executions.c.node_id))
-        .where(nodes.c.compute_id == compute_id, IS_ON_NODE)
-    ).scalar_one()
-    idle = connection.execute(
-        sa.select(sa.func.max(tasks.c.finished_us)).where(tasks.c.compute_id == compute_id)
-    ).scalar()
-    return waiting, running, idle or 0
-
-
 def _offers(
     connection: sa.Connection, wanted: Wanted, now_us: int
 ) -> tuple[list[Offer], bool, tuple[str, ...], tuple[str, ...]]:
@@ -321,7 +180,7 @@ def _offers(
 
 
 def _node(row: Row) -> NodeView:
-    values = dict(row)
+    values = {name: row[name] for name in row if name != "seq"}
     values["offer"] = None if row["offer"] is None else msgspec.convert(row["offer"], Offer)
     values["passed_over"] = tuple(row["passed_over"] or ())
     return NodeView(**values)
@@ -346,17 +205,35 @@ def _us(seconds: float) -> int:
     return round(seconds * SECOND_US)
 
 
-_COMPUTE_SCALE = sa.select(computes.c.spec, computes.c.target_nodes).where(
-    computes.c.id == sa.bindparam("b_compute"), computes.c.state.in_(sorted(ACCEPTING))
+_COMPUTE = prepared(sa.select(computes).where(computes.c.id == sa.bindparam("b_id")))
+_NODE_OF = nodes.c.compute_id == sa.bindparam("b_id")
+_NODE = prepared(sa.select(*_NODE_COLUMNS, ACTIVE).where(nodes.c.id == sa.bindparam("b_id")))
+_LIVE_NODES = prepared(
+    sa.select(*_NODE_COLUMNS, ACTIVE).where(_NODE_OF, nodes.c.state.not_in(literals(n.FINAL)))
 )
-_READY_NODES = sa.select(*_NODE_COLUMNS, _ACTIVE).where(
-    nodes.c.compute_id == sa.bindparam("b_compute"), nodes.c.state == n.READY
-)
-_WAITING = (
-    sa.select(executions.c.id, executions.c.wanted_rank, executions.c.seq)
-    .where(executions.c.compute_id == sa.bindparam("b_compute"), IS_WAITING)
-    .order_by(executions.c.seq)
+_NEVER_READY = prepared(
+    sa.select(*_NODE_COLUMNS, ACTIVE)
+    .where(
+        _NODE_OF,
+        nodes.c.state.in_(literals(n.FINAL)),
+        nodes.c.generation == sa.bindparam("b_gen"),
+        nodes.c.ready_us.is_(None),
+    )
+    .order_by(nodes.c.seq.desc())
     .limit(sa.bindparam("b_limit"))
 )
-_ANY_RANK = _WAITING.where(executions.c.wanted_rank.is_(None))
-_THESE_RANKS = _WAITING.where(executions.c.wanted_rank.in_(sa.bindparam("ranks", expanding=True)))
+_QUEUE = prepared(
+    sa.select(sa.func.count().label("waiting"), sa.func.max(executions.c.wanted_rank).label("highest")).where(
+        executions.c.compute_id == sa.bindparam("b_id"), IS_WAITING
+    )
+)
+_AT_NODES = prepared(
+    sa.select(sa.func.count().label("count"))
+    .select_from(executions.join(nodes, nodes.c.id == executions.c.node_id))
+    .where(_NODE_OF, IS_ON_NODE)
+)
+_LAST_END = prepared(
+    sa.select(sa.func.max(tasks.c.finished_us).label("ended_us")).where(
+        tasks.c.compute_id == sa.bindparam("b_id"), tasks.c.finished_us.is_not(None)
+    )
+)

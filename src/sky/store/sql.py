@@ -6,48 +6,61 @@ Follows: the same call gives the same effect on both databases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-
-def _insert(connection: sa.Connection, table: sa.Table) -> Any:
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table)
-    return sqlite.insert(table)
+from sky.store.prepared import Prepared, Row
 
 
-def insert_ignore(connection: sa.Connection, table: sa.Table) -> Any:
-    """Insert; where the key is there already, change nothing."""
-    return _insert(connection, table).on_conflict_do_nothing()
+def insert_ignore(dialect: str, table: sa.Table, names: Sequence[str]) -> Any:
+    """Insert those columns; where the key is there already, change nothing."""
+    return _insert(dialect, table, names).on_conflict_do_nothing()
 
 
 def upsert(
-    connection: sa.Connection,
+    dialect: str,
     table: sa.Table,
     key: Sequence[str],
-    changes: Mapping[str, Any] | None = None,
+    names: Sequence[str],
+    changes: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> Any:
-    """Insert; where the key is there already, set ``changes`` (default: every other column, as inserted)."""
-    statement = _insert(connection, table)
+    """Insert those columns; where the key is there already, set what ``changes`` makes of the new values.
+
+    Without ``changes``, every column that is not of the key becomes as it would have been inserted.
+    """
+    statement = _insert(dialect, table, names)
     if changes is None:
-        changes = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in key}
-    return statement.on_conflict_do_update(index_elements=list(key), set_=dict(changes))
+        given = {name: statement.excluded[name] for name in names if name not in key}
+    else:
+        given = dict(changes(statement.excluded))
+    return statement.on_conflict_do_update(index_elements=list(key), set_=given)
 
 
-Row = Mapping[str, Any]
+def _insert(dialect: str, table: sa.Table, names: Sequence[str]) -> Any:
+    statement = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    return statement.values({name: sa.bindparam(name, type_=table.c[name].type) for name in names}).inline()
+
+
+def literals(values: Iterable[str]) -> list[sa.ColumnElement[str]]:
+    """Fixed values for ``column.in_``, spelled out: a partial index is used only where they can be seen."""
+    return [sa.literal_column(f"'{value}'") for value in sorted(values)]
 
 
 def one(connection: sa.Connection, statement: Any, values: Mapping[str, Any] | None = None) -> Row | None:
     """The first row as a mapping by column, or None."""
+    if isinstance(statement, Prepared):
+        return statement.first(connection, values or {})
     found = connection.execute(statement, values or {}).mappings().first()
     return None if found is None else {str(name): found[name] for name in found}
 
 
 def many(connection: sa.Connection, statement: Any, values: Mapping[str, Any] | None = None) -> list[Row]:
     """Every row as a mapping by column."""
+    if isinstance(statement, Prepared):
+        return statement.all(connection, values or {})
     return [
         {str(name): row[name] for name in row}
         for row in connection.execute(statement, values or {}).mappings()

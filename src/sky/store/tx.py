@@ -22,7 +22,8 @@ from sky.domain.lifecycle import Fact, Table, advance
 from sky.kit import codec
 from sky.store import schema
 from sky.store.payloads import payload_for
-from sky.store.sql import insert_ignore, many, upsert
+from sky.store.prepared import Prepared, inserted, places, prepared
+from sky.store.sql import insert_ignore, upsert
 
 IDEMPOTENCY_KEPT_US = 7 * 24 * 3600 * 1_000_000
 
@@ -134,8 +135,8 @@ class Tx:
         if name and noun.name == "tasks" and kind not in (task.TaskStarted, task.TaskRetried):
             for change, seq in zip(changes, seqs, strict=True):
                 change["outcome_seq"] = seq
-        result = self.connection.execute(_update(kind, "outcome_seq" in changes[0]), changes)
-        if result.rowcount != len(changes):
+        written = _update(kind, "outcome_seq" in changes[0]).run(self.connection, *changes)
+        if written != len(changes):
             msg = f"a {noun.name} row was written by somebody else meanwhile ({kind.__name__})"
             raise ConflictError(msg)
         for index, one in enumerate(moved):
@@ -145,7 +146,7 @@ class Tx:
         return len(moved)
 
     def _rows(self, noun: Noun, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        return {row["id"]: row for row in many(self.connection, _select(noun.name), {"ids": list(ids)})}
+        return {row["id"]: row for row in _select(noun.name).all(self.connection, {"ids": ids})}
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,7 +155,7 @@ class Tx:
         if not rows:
             return
         home = _BY_NAME[noun]
-        self.connection.execute(sa.insert(home.table), [dict(row) for row in rows])
+        _insert(home.name, tuple(rows[0])).run(self.connection, *rows)
         seqs = self._reserve(len(rows)) if event else range(0)
         for index, row in enumerate(rows):
             born = Born(noun, row)
@@ -170,23 +171,17 @@ class Tx:
         """
         if key is None:
             return make(), False
-        table = schema.idempotency
-        found = self.connection.execute(
-            sa.select(table.c.fingerprint, table.c.answer).where(
-                table.c.key == key, table.c.created_us > self.now_us - IDEMPOTENCY_KEPT_US
-            )
-        ).first()
+        since_us = self.now_us - IDEMPOTENCY_KEPT_US
+        found = _REMEMBERED.first(self.connection, {"b_key": key, "b_since": since_us})
         if found is not None:
-            if found.fingerprint != fingerprint:
+            if found["fingerprint"] != fingerprint:
                 shown = key.split(":", 1)[-1]
                 msg = f"Idempotency-Key {shown!r} was used for another request; a new one needs a new key"
                 raise IdempotencyConflict(msg, details={"key": shown})
-            return found.answer, True
+            return found["answer"], True
         answer = make()
-        self.connection.execute(
-            upsert(self.connection, table, ["key"]),
-            {"key": key, "fingerprint": fingerprint, "answer": answer, "created_us": self.now_us},
-        )
+        row = {"key": key, "fingerprint": fingerprint, "answer": answer, "created_us": self.now_us}
+        _REMEMBER.run(self.connection, row)
         return answer, False
 
     def forget_keys(self) -> None:
@@ -222,36 +217,23 @@ class Tx:
 
     def flush(self) -> None:
         """Write what was gathered: the events, and the keys that are due now."""
-        recorded = [e for e in self.events if e.seq > 0]
-        if recorded:
-            self.connection.execute(
-                sa.insert(schema.events),
-                [
-                    {
-                        "seq": e.seq,
-                        "at_us": self.now_us,
-                        "name": e.name,
-                        "compute_id": e.compute_id,
-                        "node_id": e.node_id,
-                        "task_id": e.task_id,
-                        "payload": e.payload,
-                    }
-                    for e in recorded
-                ],
-            )
+        rows = [
+            {
+                "seq": e.seq,
+                "at_us": e.at_us,
+                "name": e.name,
+                "compute_id": e.compute_id,
+                "node_id": e.node_id,
+                "task_id": e.task_id,
+                "payload": e.payload,
+            }
+            for e in self.events
+            if e.seq > 0
+        ]
+        _LOG.run(self.connection, *rows)
         if self._touched:
-            table = schema.passes
-            statement = upsert(
-                self.connection,
-                table,
-                ["key"],
-                {"due_us": sa.bindparam("b_due"), "version": table.c.version + 1},
-            )
-            due = [
-                {"key": key, "due_us": self.now_us, "version": 1, "failures": 0, "b_due": self.now_us}
-                for key in self._touched
-            ]
-            self.connection.execute(statement, due)
+            due = [{"key": key, "due_us": self.now_us, "version": 1, "failures": 0} for key in self._touched]
+            _DUE.run(self.connection, *due)
             self.keys.extend(self._touched)
             self._touched = {}
 
@@ -272,19 +254,41 @@ class Tx:
                 self._touched[key] = None
 
     def _reserve(self, count: int) -> range:
-        table = schema.counters
-        last = self.connection.execute(_COUNT, {"b_name": "events", "b_by": count}).scalar()
+        asked = {"b_name": "events", "b_by": count}
+        last = _COUNT.scalar(self.connection, asked)
         if last is None:
-            self.connection.execute(insert_ignore(self.connection, table), {"name": "events", "value": 0})
-            last = self.connection.execute(_COUNT, {"b_name": "events", "b_by": count}).scalar_one()
+            _BEGIN_COUNTING.run(self.connection, {"name": "events", "value": 0})
+            last = _COUNT.scalar(self.connection, asked)
         return range(last - count + 1, last + 1)
 
 
-_COUNT = (
+_COUNT = prepared(
     sa.update(schema.counters)
     .where(schema.counters.c.name == sa.bindparam("b_name"))
     .values(value=schema.counters.c.value + sa.bindparam("b_by"))
     .returning(schema.counters.c.value)
+)
+_BEGIN_COUNTING = Prepared(lambda dialect, _: insert_ignore(dialect, schema.counters, ["name", "value"]))
+_LOG = inserted(schema.events, [column.name for column in schema.events.columns])
+_DUE = Prepared(
+    lambda dialect, _: upsert(
+        dialect,
+        schema.passes,
+        ["key"],
+        ["key", "due_us", "version", "failures"],
+        lambda fresh: {"due_us": fresh.due_us, "version": schema.passes.c.version + 1},
+    )
+)
+_REMEMBERED = prepared(
+    sa.select(schema.idempotency.c.fingerprint, schema.idempotency.c.answer).where(
+        schema.idempotency.c.key == sa.bindparam("b_key"),
+        schema.idempotency.c.created_us > sa.bindparam("b_since"),
+    )
+)
+_REMEMBER = Prepared(
+    lambda dialect, _: upsert(
+        dialect, schema.idempotency, ["key"], [column.name for column in schema.idempotency.columns]
+    )
 )
 
 
@@ -294,16 +298,20 @@ def _columns(kind: type[Fact]) -> tuple[str, ...]:
 
 
 @cache
-def _select(noun: str) -> sa.Select[Any]:
+def _select(noun: str) -> Prepared:
     home = _BY_NAME[noun]
     names = dict.fromkeys((*home.context, "state", "version"))
-    return sa.select(*(home.table.c[n] for n in names)).where(
-        home.table.c.id.in_(sa.bindparam("ids", expanding=True))
-    )
+    query = sa.select(*(home.table.c[n] for n in names))
+    return Prepared(lambda _, count: query.where(home.table.c.id.in_(places("ids", count))), "ids")
 
 
 @cache
-def _update(kind: type[Fact], with_seq: bool) -> sa.Update:
+def _insert(noun: str, names: tuple[str, ...]) -> Prepared:
+    return inserted(_BY_NAME[noun].table, names)
+
+
+@cache
+def _update(kind: type[Fact], with_seq: bool) -> Prepared:
     table = _HOME[kind].table
     names = ["state", *_columns(kind)]
     if with_seq and "outcome_seq" not in names:
@@ -312,7 +320,7 @@ def _update(kind: type[Fact], with_seq: bool) -> sa.Update:
     values["version"] = table.c.version + 1
     if kind.intent:
         values["revision"] = table.c.revision + 1
-    return (
+    return prepared(
         sa.update(table)
         .where(table.c.id == sa.bindparam("b_id"), table.c.version == sa.bindparam("b_version"))
         .values(values)

@@ -18,7 +18,7 @@ from sky.domain.lifecycle import Fact
 from sky.domain.task import Tries
 from sky.kit import codec
 from sky.kit.clock import to_datetime
-from sky.store import blobs, snapshots
+from sky.store import blobs, work
 from sky.store.rows import computes, nodes, tasks
 from sky.store.sql import Row
 from sky.store.tx import Tx
@@ -96,7 +96,8 @@ def record(tx: Tx, node_id: str, report: agent.Report) -> None:
         for s in report.started
         if s.execution in rows and rows[s.execution]["state"] in (t.DISPATCHING, t.ACCEPTED)
     ]
-    tx.apply(*(t.ExecutionStarted(s.execution, _ago(tx, s.ago_s)) for s in begun))
+    starts = {s.execution: t.ExecutionStarted(s.execution, _ago(tx, s.ago_s)) for s in begun}
+    tx.apply(*starts.values())
     _items(tx, report, rows)
     _outcomes(tx, report, rows)
     window = node["window"] if report.window is None else report.window
@@ -162,7 +163,9 @@ def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
     inline: list[tuple[str, bytes]] = []
     endings: list[Fact] = []
     retries: list[tuple[str, str]] = []
-    for said in report.outcomes:
+    # An agent says an outcome once; should one be said twice in a report, the first counts.
+    first = {said.execution: said for said in reversed(report.outcomes)}
+    for said in reversed(first.values()):
         row = rows.get(said.execution)
         if row is None:
             continue
@@ -206,7 +209,7 @@ def _ending(tx: Tx, said: agent.Outcome, row: Row, sha256: str | None) -> Fact:
 
 
 def _may_repeat(tx: Tx, row: Row) -> bool:
-    used = snapshots.tries_used(tx.connection, [(row["task_id"], row["place"])])
+    used = work.tries_used(tx.connection, [(row["task_id"], row["place"])])
     safe, ambiguous = used.get((row["task_id"], row["place"]), (0, 0))
     tries = Tries(row["safe_retries"], row["ambiguous_retries"], safe, ambiguous)
     return t.after_loss(row["state"], tries)[1]

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.compute import LIVE
+from sky.store.prepared import prepared
 from sky.store.schema import IS_ON_NODE, computes, executions, generations, nodes
 from sky.store.sql import Row, many, one
 from sky.store.tx import Tx
@@ -18,9 +19,8 @@ from sky.store.tx import Tx
 
 def find(connection: sa.Connection, ref: str) -> Row | None:
     """The compute with that id, or the live one with that name."""
-    live = sa.and_(computes.c.name == ref, computes.c.deleted_us.is_(None))
     by_id = one(connection, _BY_ID, {"b_id": ref})
-    return by_id if by_id is not None else one(connection, sa.select(computes).where(live))
+    return by_id if by_id is not None else one(connection, _BY_NAME, {"b_name": ref})
 
 
 def live_named(connection: sa.Connection, name: str) -> Row | None:
@@ -33,7 +33,7 @@ def live_named(connection: sa.Connection, name: str) -> Row | None:
 
 def spec_of(connection: sa.Connection, compute_id: str) -> Mapping[str, Any]:
     """The stored spec of a compute that exists."""
-    return connection.execute(_SPEC, {"b_id": compute_id}).scalar_one()
+    return _SPEC.scalar(connection, {"b_id": compute_id})
 
 
 def state_of(connection: sa.Connection, compute_id: str) -> str | None:
@@ -76,6 +76,9 @@ def at_nodes(connection: sa.Connection, compute_id: str) -> list[str]:
     return [row.id for row in connection.execute(query)]
 
 
-_BY_ID = sa.select(computes).where(computes.c.id == sa.bindparam("b_id"))
-_SPEC = sa.select(computes.c.spec).where(computes.c.id == sa.bindparam("b_id"))
-_SCALE = sa.select(computes.c.spec, computes.c.target_nodes).where(computes.c.id == sa.bindparam("b_id"))
+_ID = computes.c.id == sa.bindparam("b_id")
+_LIVE_NAME = sa.and_(computes.c.name == sa.bindparam("b_name"), computes.c.deleted_us.is_(None))
+_BY_ID = prepared(sa.select(computes).where(_ID))
+_BY_NAME = prepared(sa.select(computes).where(_LIVE_NAME))
+_SPEC = prepared(sa.select(computes.c.spec).where(_ID))
+_SCALE = prepared(sa.select(computes.c.spec, computes.c.target_nodes).where(_ID))

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sky.store.prepared import Prepared, prepared
 from sky.store.schema import functions
 from sky.store.sql import insert_ignore
 from sky.store.tx import Tx
@@ -14,12 +15,14 @@ from sky.store.tx import Tx
 
 def known(connection: sa.Connection, sha256: str) -> bool:
     """Whether that function is registered."""
-    return connection.execute(_KNOWN, {"b_sha": sha256}).first() is not None
+    return _KNOWN.first(connection, {"b_sha": sha256}) is not None
 
 
 def add(tx: Tx, row: Mapping[str, Any]) -> bool:
     """Register; False when it was registered before."""
-    return tx.connection.execute(insert_ignore(tx.connection, functions), dict(row)).rowcount == 1
+    return _ADD.run(tx.connection, row) == 1
 
 
-_KNOWN = sa.select(functions.c.sha256).where(functions.c.sha256 == sa.bindparam("b_sha"))
+_KNOWN = prepared(sa.select(functions.c.sha256).where(functions.c.sha256 == sa.bindparam("b_sha")))
+_COLUMNS = ("sha256", "codec", "name", "size_bytes", "created_us")
+_ADD = Prepared(lambda dialect, _: insert_ignore(dialect, functions, _COLUMNS))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from sky.domain import node as n
+from sky.store.prepared import prepared
 from sky.store.schema import nodes
 from sky.store.sql import Row, many, one
 from sky.store.tx import Tx
@@ -47,22 +48,30 @@ def machines_of(connection: sa.Connection, provider_id: str) -> int:
 
 def seen(tx: Tx, node_id: str, window: int) -> None:
     """Its agent is there, and would hold that many executions."""
-    tx.connection.execute(_SEEN, {"b_id": node_id, "b_now": tx.now_us, "b_window": window})
+    _SEEN.run(tx.connection, {"b_id": node_id, "b_now": tx.now_us, "b_window": window})
 
 
 def heard(tx: Tx, node_id: str, number: int, window: int) -> None:
     """Its agent's report of that number is written."""
-    tx.connection.execute(
-        _HEARD, {"b_id": node_id, "b_now": tx.now_us, "b_window": window, "b_number": number}
-    )
+    values = {"b_id": node_id, "b_now": tx.now_us, "b_window": window, "b_number": number}
+    _HEARD.run(tx.connection, values)
 
 
-_NEWS = sa.select(
-    nodes.c.id, nodes.c.compute_id, nodes.c.rank, nodes.c.state, nodes.c.boot, nodes.c.heard, nodes.c.window
-).where(nodes.c.id == sa.bindparam("b_id"))
-_SEEN = (
+_NEWS = prepared(
+    sa.select(
+        nodes.c.id,
+        nodes.c.compute_id,
+        nodes.c.rank,
+        nodes.c.state,
+        nodes.c.boot,
+        nodes.c.heard,
+        nodes.c.window,
+    ).where(nodes.c.id == sa.bindparam("b_id"))
+)
+_SET_SEEN = (
     sa.update(nodes)
     .where(nodes.c.id == sa.bindparam("b_id"))
     .values(last_seen_us=sa.bindparam("b_now"), window=sa.bindparam("b_window"))
 )
-_HEARD = _SEEN.values(heard=sa.bindparam("b_number"))
+_SEEN = prepared(_SET_SEEN)
+_HEARD = prepared(_SET_SEEN.values(heard=sa.bindparam("b_number")))

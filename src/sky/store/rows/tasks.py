@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain import task as t
+from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import IS_ON_NODE, executions, items, tasks
 from sky.store.sql import Row, insert_ignore, many, one
 from sky.store.tx import Tx
@@ -18,7 +19,7 @@ from sky.store.tx import Tx
 
 def find(connection: sa.Connection, task_id: str) -> Row | None:
     """The task with that id."""
-    return one(connection, sa.select(tasks).where(tasks.c.id == task_id))
+    return one(connection, _TASK, {"b_id": task_id})
 
 
 def executions_of(connection: sa.Connection, task_id: str) -> list[Row]:
@@ -69,8 +70,7 @@ def nodes_at_work(connection: sa.Connection, task_id: str) -> list[str]:
 
 def add_items(tx: Tx, found: Sequence[Mapping[str, Any]]) -> None:
     """Keep what generators yielded, each place once."""
-    if found:
-        tx.connection.execute(insert_ignore(tx.connection, items), [dict(row) for row in found])
+    _ADD_ITEMS.run(tx.connection, *found)
 
 
 def note_late(tx: Tx, execution_id: str, note: Mapping[str, Any]) -> None:
@@ -81,20 +81,26 @@ def note_late(tx: Tx, execution_id: str, note: Mapping[str, Any]) -> None:
     tx.connection.execute(statement.values(late_report=dict(note)))
 
 
-_SAME_TASK = sa.select(executions.c.task_id).where(executions.c.id.in_(sa.bindparam("ids", expanding=True)))
-_SIBLINGS = (
-    sa.select(
-        executions.c.task_id,
-        executions.c.place,
-        executions.c.state,
-        executions.c.rank,
-        executions.c.result_sha256,
-    )
-    .where(executions.c.task_id.in_(_SAME_TASK))
-    .order_by(executions.c.task_id, executions.c.ordinal)
+_TASK = prepared(sa.select(tasks).where(tasks.c.id == sa.bindparam("b_id")))
+_ADD_ITEMS = Prepared(
+    lambda dialect, _: insert_ignore(dialect, items, ["execution_id", "index", "value_sha256"])
 )
+_OF_TASK = sa.select(
+    executions.c.task_id,
+    executions.c.place,
+    executions.c.state,
+    executions.c.rank,
+    executions.c.result_sha256,
+).order_by(executions.c.task_id, executions.c.ordinal)
+
+
+def _same_task(count: int) -> sa.Select[Any]:
+    return sa.select(executions.c.task_id).where(executions.c.id.in_(places("ids", count)))
+
+
+_SIBLINGS = Prepared(lambda _, count: _OF_TASK.where(executions.c.task_id.in_(_same_task(count))), "ids")
 _WITH_TASK = executions.join(tasks, tasks.c.id == executions.c.task_id)
-_ON_NODE = (
+_ON_NODE = prepared(
     sa.select(
         executions.c.id,
         executions.c.task_id,
@@ -112,7 +118,7 @@ _ON_NODE = (
     .order_by(executions.c.seq)
     .limit(sa.bindparam("b_limit"))
 )
-_ABOUT = (
+_ABOUT_COLUMNS = (
     sa.select(
         executions.c.id,
         executions.c.task_id,
@@ -123,8 +129,6 @@ _ABOUT = (
         tasks.c.ambiguous_retries,
     )
     .select_from(_WITH_TASK)
-    .where(
-        executions.c.id.in_(sa.bindparam("ids", expanding=True)),
-        executions.c.node_id == sa.bindparam("b_node"),
-    )
+    .where(executions.c.node_id == sa.bindparam("b_node"))
 )
+_ABOUT = Prepared(lambda _, count: _ABOUT_COLUMNS.where(executions.c.id.in_(places("ids", count))), "ids")

@@ -1,0 +1,200 @@
+"""Statements that are built once and then run by the driver itself.
+
+Decides: how a statement of SQLAlchemy Core becomes text with places for values, and how values get in and
+rows come out. Never: begins or ends a transaction; it runs in the one that its connection has open.
+Follows: what runs at every call of the product costs about what the database takes, and not ten times that.
+A failure is raised as SQLAlchemy raises it, so that whoever explains failures knows one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+Row = Mapping[str, Any]
+Values = Mapping[str, Any]
+LIST_MAX = 16_384
+"""Values of one list in a statement; a database takes no more than about twice that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """Text for one database. ``names``: which value goes to which place (None: places are named)."""
+
+    sql: str
+    names: tuple[str, ...] | None
+    fixed: dict[str, Any]
+    into: tuple[tuple[str, Callable[[Any], Any]], ...]
+    columns: tuple[str, ...]
+    out_of: tuple[tuple[str, Callable[[Any], Any]], ...]
+
+    def values(self, given: Values) -> Any:
+        """``given`` as the driver takes it."""
+        if self.names is not None and not self.into and not self.fixed:
+            return [given[name] for name in self.names]
+        full = {**self.fixed, **given}
+        for name, convert in self.into:
+            full[name] = convert(full[name])
+        return full if self.names is None else [full[name] for name in self.names]
+
+    def row(self, found: Sequence[Any]) -> Row:
+        """A found row by the names of its columns."""
+        row = dict(zip(self.columns, found, strict=True))
+        for name, convert in self.out_of:
+            row[name] = convert(row[name])
+        return row
+
+
+class Prepared:
+    """A statement for every database, compiled when a database first needs it.
+
+    ``make`` gets the name of the dialect and how many values the list ``list_name`` has. A list is filled up
+    with its own last value to a power of two, so that few texts serve lists of every length.
+    """
+
+    __slots__ = ("_compiled", "_list_name", "_make")
+
+    def __init__(self, make: Callable[[str, int], Any], list_name: str = "") -> None:
+        self._make = make
+        self._list_name = list_name
+        self._compiled: dict[tuple[str, int], _Compiled] = {}
+
+    def all(self, connection: sa.Connection, values: Values) -> list[Row]:
+        """Every row that it finds. An empty list of values finds none."""
+        if self._list_name and not values[self._list_name]:
+            return []
+        compiled, cursor = self._execute(connection, values)
+        return [compiled.row(found) for found in cursor.fetchall()]
+
+    def first(self, connection: sa.Connection, values: Values) -> Row | None:
+        """The first row that it finds."""
+        compiled, cursor = self._execute(connection, values)
+        found = cursor.fetchone()
+        cursor.close()
+        return None if found is None else compiled.row(found)
+
+    def scalar(self, connection: sa.Connection, values: Values) -> Any:
+        """The first value of the first row, or None."""
+        row = self.first(connection, values)
+        return None if row is None else next(iter(row.values()))
+
+    def run(self, connection: sa.Connection, *values: Values) -> int:
+        """Write, once for each of ``values``; returns how many rows that concerned."""
+        if len(values) == 1:
+            return self._execute(connection, values[0])[1].rowcount
+        if not values:
+            return 0
+        compiled = self._for(connection, 0)
+        cursor = _cursor(connection)
+        given = [compiled.values(one) for one in values]
+        try:
+            cursor.executemany(compiled.sql, given)
+        except _base_error(connection) as error:
+            raise _told(connection, compiled.sql, error) from error
+        return cursor.rowcount
+
+    def _execute(self, connection: sa.Connection, values: Values) -> tuple[_Compiled, Any]:
+        count = 0
+        if self._list_name:
+            count, values = self._spread(values)
+        compiled = self._for(connection, count)
+        cursor = _cursor(connection)
+        given = compiled.values(values)
+        try:
+            cursor.execute(compiled.sql, given)
+        except _base_error(connection) as error:
+            raise _told(connection, compiled.sql, error) from error
+        return compiled, cursor
+
+    def _spread(self, values: Values) -> tuple[int, Values]:
+        items: Sequence[Any] = values[self._list_name]
+        if not 0 < len(items) <= LIST_MAX:
+            msg = f"{self._list_name} has {len(items)} values, of at least 1 and at most {LIST_MAX}"
+            raise ValueError(msg)
+        count = 1 << (len(items) - 1).bit_length()
+        spread = {f"{self._list_name}_{index}": item for index, item in enumerate(items)}
+        spread.update((f"{self._list_name}_{index}", items[-1]) for index in range(len(items), count))
+        return count, {**values, **spread}
+
+    def _for(self, connection: sa.Connection, count: int) -> _Compiled:
+        key = (connection.dialect.name, count)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = _compile(self._make(*key), connection.dialect)
+        return compiled
+
+
+def prepared(statement: Any) -> Prepared:
+    """A statement that is the same on every database."""
+    return Prepared(lambda _dialect, _count: statement)
+
+
+def places(name: str, count: int) -> list[sa.BindParameter[Any]]:
+    """The places of the values of the list ``name``, for ``column.in_``."""
+    return [sa.bindparam(f"{name}_{index}") for index in range(count)]
+
+
+def inserted(table: sa.Table, names: Sequence[str]) -> Prepared:
+    """An insert of those columns; a column with a constant default that is not among them gets that."""
+    defaults = {
+        column.name: column.default.arg
+        for column in table.columns
+        if column.name not in names
+        and isinstance(column.default, sa.ColumnDefault)
+        and column.default.is_scalar
+    }
+    values = {name: sa.bindparam(name, type_=table.c[name].type) for name in names}
+    statement = sa.insert(table).values({**defaults, **values}).inline()
+    return prepared(statement)
+
+
+def _compile(statement: Any, dialect: sa.Dialect) -> _Compiled:
+    compiled = statement.compile(dialect=dialect)
+    if "POSTCOMPILE" in str(compiled):
+        msg = f"a list must be spelled out (`places`, or literals): {compiled}"
+        raise ValueError(msg)
+    binds: Mapping[str, sa.BindParameter[Any]] = compiled.binds
+    params: Mapping[str, Any] = compiled.params
+    into: list[tuple[str, Callable[[Any], Any]]] = []
+    fixed: dict[str, Any] = {}
+    used = compiled.positiontup if compiled.positional else params
+    for name in dict.fromkeys(used):
+        bind = binds.get(name)
+        if bind is None or not bind.required:
+            fixed[name] = params[name]
+        if bind is not None:
+            convert = bind.type.dialect_impl(dialect).bind_processor(dialect)
+            if convert is not None:
+                into.append((name, cast("Callable[[Any], Any]", convert)))
+    columns = list(statement.exported_columns) if hasattr(statement, "exported_columns") else []
+    out_of = [
+        (str(column.key), convert)
+        for column in columns
+        if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None)) is not None
+    ]
+    return _Compiled(
+        sql=str(compiled),
+        names=tuple(compiled.positiontup) if compiled.positional else None,
+        fixed=fixed,
+        into=tuple(into),
+        columns=tuple(str(column.key) for column in columns),
+        out_of=tuple(out_of),
+    )
+
+
+def _cursor(connection: sa.Connection) -> Any:
+    return connection.connection.cursor()
+
+
+def _base_error(connection: sa.Connection) -> type[Exception]:
+    return cast("type[Exception]", cast("Any", connection.dialect.loaded_dbapi).Error)
+
+
+def _told(connection: sa.Connection, sql: str, error: Exception) -> BaseException:
+    """The failure as SQLAlchemy would have raised it; values are left out of it."""
+    kind = _base_error(connection)
+    return DBAPIError.instance(sql, None, error, kind, hide_parameters=True, dialect=connection.dialect)
