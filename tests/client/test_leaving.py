@@ -100,6 +100,17 @@ def test_what_is_wrong_is_refused_with_its_field(daemon: Any, nothing_left: None
         sky.Compute(image=sky.Image(python="3.99"), url=daemon.url).open()
 
 
+def test_a_declared_function_brings_its_compute(daemon: Any, nothing_left: None) -> None:
+    @sky.app(url=daemon.url, quiet=True)
+    def twice(number: int) -> int:
+        return number * 2
+
+    assert twice.run(4) == 8
+    assert twice.local(4) == 8
+    with twice.compute(nodes=2) as compute:
+        assert twice.function(1) @ compute == [2, 2]
+
+
 # ── Ctrl-C ──────────────────────────────────────────────────────────────────────────────────────
 
 SCRIPT = """
@@ -115,12 +126,13 @@ SCRIPT = """
     print("asked", flush=True)
     with compute:
         print(compute.id, flush=True)
-        work(sys.argv[2]) >> compute
+        work(sys.argv[2]) >> compute if sys.argv[3:] == [] else None
+        print("leaving", flush=True)
 """
 
 
-def start_script(daemon: Any, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), daemon.url, str(folder)]
+def start_script(daemon: Any, folder: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), daemon.url, str(folder), *more]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -163,6 +175,17 @@ def test_ctrl_c_twice_leaves_at_once_and_says_what_is_left(daemon: Any, tmp_path
     name = out.split()[1]
     assert f"sky compute delete {name}" in err
     Http(daemon.url).send(calls.delete_compute(name, None))
+
+
+def test_ctrl_c_once_while_leaving_does_not_stop_that(
+    daemon: Any, tmp_path: Path, nothing_left: None
+) -> None:
+    script = start_script(daemon, tmp_path, "no work")
+    assert script.stdout is not None
+    name = [script.stdout.readline() for _ in range(3)][1].strip()
+    script.send_signal(signal.SIGINT)
+    script.communicate(timeout=60)
+    assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
 
 
 @pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.15, 0.4, 0.8])

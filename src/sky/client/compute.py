@@ -103,14 +103,14 @@ class Compute:
         self._opened = opened = Opened(self._blueprint, self._name, quiet=self._quiet)
         try:
             self._http = opened.open(self._url, self._database)
-        except BaseException:
-            self._leave(broken=True)
+        except BaseException as error:
+            self._leave(error)
             raise
         return self
 
     def close(self) -> None:
         """Cancel what has not ended, and delete the compute or let go of it."""
-        self._leave(broken=False)
+        self._leave(None)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -118,7 +118,7 @@ class Compute:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave(broken=kind is not None)
+        self._leave(error)
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.open)
@@ -126,12 +126,12 @@ class Compute:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self._leave, broken=kind is not None)
+        await asyncio.to_thread(self._leave, error)
 
-    def _leave(self, *, broken: bool) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         opened, self._opened, self._http = self._opened, None, None
         if opened is not None:
-            opened.leave(broken=broken)
+            opened.leave(error)
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────
 

@@ -59,7 +59,7 @@ class Console:
                 self._unknown.append(event)
 
     def settle(self, task: str, lines: int) -> None:
-        """Wait until ``lines`` lines of a task were printed, but not for long; then forget the task."""
+        """Wait until ``lines`` lines of a task were printed, but not for long; later ones are printed."""
         if not task:
             return
         deadline_s = _clock.monotonic_s() + SETTLE_S
@@ -68,7 +68,8 @@ class Console:
                 left_s = deadline_s - _clock.monotonic_s()
                 if left_s <= 0 or not self._changed.wait(left_s):
                     break
-            self._lines.pop(task, None)
+            if self._lines.get(task, lines) >= lines:
+                self._lines.pop(task, None)
 
     def close(self) -> None:
         """Nothing more will be heard: let nobody wait for it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ class Future(concurrent.futures.Future[R]):
         super().__init__()
         self.task = ""
         self.console_lines = 0
+        self._cancelling = threading.RLock()
         self._ask_cancel = cancel
         self._ask_abandon = abandon
         self._printed = printed
@@ -100,9 +102,11 @@ class Future(concurrent.futures.Future[R]):
 
     def settle_cancelled(self) -> bool:
         """For whoever sent the call: it is certain that it was cancelled."""
-        if super().cancel():
-            self.set_running_or_notify_cancel()
-        return self.cancelled()
+        with self._cancelling:
+            # The base class wants each of these said once; the canceller and the outcome may say both.
+            if not self.done() and super().cancel():
+                self.set_running_or_notify_cancel()
+            return self.cancelled()
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._wait().__await__()

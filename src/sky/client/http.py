@@ -34,6 +34,9 @@ KEEPALIVE_IDLE_S = 15
 KEEPALIVE_INTERVAL_S = 5
 KEEPALIVE_PROBES = 3
 READ_BYTES = 256 * 1024
+WRITE_BYTES = 1024 * 1024
+ONE_SEGMENT_BYTES_MAX = 64 * 1024
+"""Up to this size a body leaves together with its headers."""
 USER_AGENT = "skyfleet"
 _LOST = (OSError, http.client.HTTPException)
 """What a broken connection raises: resets, timeouts, TLS failures, answers cut short."""
@@ -76,12 +79,17 @@ class _Connection:
 
     def _write(self, head: bytes, call: Call[Any]) -> None:
         body = call.body
-        if body is None or isinstance(body, bytes):
-            self.sent = True
+        self.sent = True
+        if body is None or (isinstance(body, bytes) and len(body) <= ONE_SEGMENT_BYTES_MAX):
             self.socket.sendall(head + body if body else head)
             return
-        self.sent = True
         self.socket.sendall(head)
+        if isinstance(body, bytes):
+            # In parts, because a socket's timeout bounds all of one sending and not each stillness.
+            whole = memoryview(body)
+            for at in range(0, len(body), WRITE_BYTES):
+                self.socket.sendall(whole[at : at + WRITE_BYTES])
+            return
         for piece in body():
             if piece:
                 self.socket.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sky.client import daemon, flows
 from sky.client.blueprint import Blueprint
 from sky.client.console import Console
-from sky.client.errors import ApiError, DaemonUnreachable
+from sky.client.errors import ApiError, DaemonUnreachable, NotAccepting
 from sky.client.events import Follower, Reader, Seen
 from sky.client.http import Http
 from sky.client.lease import LEASE_S, Lease, new_owner
@@ -85,17 +85,21 @@ class Opened:
             self.compute, self._attached = found
             compute = self.compute
             progress.say(f"{'attached to' if self._attached else 'asked for'} {_label(compute)}")
-            owner = new_owner()
+            owner, within_s = new_owner(), self._blueprint.ready_within_s
             self._lease = Lease(http, compute.id, owner)
-            self._lease.claim()
+            readiness = Readiness(http, compute.id)
+            try:
+                self._lease.claim()
+            except NotAccepting:
+                # It has failed already: its own reason is the better answer.
+                self.compute = readiness.wait(within_s, progress)
+                raise
             console = Console(ranks=self._blueprint.several_nodes or compute.spec.nodes.desired > 1)
             self.session = Session(http, compute.id, console)
-            readiness = Readiness(http, compute.id)
             after = self._now(http, compute.id, owner) if self._attached else 0
             follower = Follower(http, compute=compute.id, types=EVENTS, after=after)
             self._reader = Reader(follower, _both(readiness, console))
             self._reader.start()
-            within_s = self._blueprint.ready_within_s
             self.compute = readiness.wait(within_s, progress, attached=self._attached)
             self._was_ready = True
             return http
@@ -114,16 +118,23 @@ class Opened:
             follower.close()
         return None
 
-    def leave(self, *, broken: bool) -> None:
-        """Cancel what has not ended, and delete the compute or let go of it.
+    def leave(self, error: BaseException | None = None) -> None:
+        """Cancel what has not ended, and delete the compute or let go of it. ``error``: why, if any.
 
-        ``broken``: after an exception. A KeyboardInterrupt meanwhile leaves at once and says what is left.
+        The first KeyboardInterrupt does not keep it from that; the second leaves at once, saying what is left.
         """
+        http = self._http
+        interrupted = isinstance(error, KeyboardInterrupt)
         try:
-            if self._http is not None:
-                self._leave(self._http, broken=broken)
+            if http is not None and interrupted:
+                note(f"interrupted: {self._what()} is given back (again: leave at once)")
+            if http is not None:
+                self._leave(http)
         except KeyboardInterrupt:
-            self._say_left("interrupted again")
+            if not interrupted and http is not None:
+                self.leave(KeyboardInterrupt())
+            else:
+                self._say_left("interrupted again")
             raise
         except (ApiError, DaemonUnreachable) as failed:
             self._say_left(str(failed))
@@ -135,7 +146,7 @@ class Opened:
         self._request = self._blueprint.request(self._http, self._name)
         return self._request
 
-    def _leave(self, http: Http, *, broken: bool) -> None:
+    def _leave(self, http: Http) -> None:
         if self._lease is not None:
             self._lease.stop()
         if self.compute is None and self._request is not None:
@@ -146,23 +157,20 @@ class Opened:
             return
         ours = not self._attached and not self._was_ready
         if self._blueprint.delete_on_exit or ours:
-            self._delete(http, compute, broken=broken)
+            self._delete(http, compute)
             return
         if session is not None and session.busy:
             session.cancel_all()
         if self._lease is not None and self._lease.claimed:
             self._lease.release()
 
-    def _delete(self, http: Http, compute: v1.Compute, *, broken: bool) -> None:
+    def _delete(self, http: Http, compute: v1.Compute) -> None:
         if self.session is not None:
             self.session.close()
         deletion = flows.delete_compute(compute.id, compute.revision)
         if flows.run(http, deletion, patience_s=LEAVE_PATIENCE_S) is None:
             return
-        with Progress(quiet=self._quiet or not broken) as progress:
-            progress.say(f"giving {_label(compute)} back")
-            gone = flows.run(http, flows.await_gone(compute.id, GONE_S), patience_s=LEAVE_PATIENCE_S)
-        if not gone:
+        if not flows.run(http, flows.await_gone(compute.id, GONE_S), patience_s=LEAVE_PATIENCE_S):
             self._say_left(f"its machines are not gone after {GONE_S:.0f} s")
 
     def _stop(self) -> None:
@@ -174,6 +182,9 @@ class Opened:
             self._reader.close()
         if self._http is not None:
             self._http.close()
+
+    def _what(self) -> str:
+        return _label(self.compute) if self.compute is not None else "what was asked for"
 
     def _say_left(self, why: str) -> None:
         if self.compute is None:

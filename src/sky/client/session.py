@@ -84,9 +84,8 @@ class Session:
         """Cancel every call of this session that has not ended, also those whose answer never came."""
         for correlation in (self._direct, self._posted):
             for state in UNENDED:
-                listing = calls.list_tasks(correlation_id=correlation, state=state, limit=CLEANUP_PAGE)
-                for task in self._http.send(listing, patience_s=INTERRUPT_PATIENCE_S).items:
-                    self._cancel(task.id)
+                for task in self._all(correlation, state):
+                    self._cancel(task)
 
     def close(self) -> None:
         """Stop the threads; futures that have not settled are cancelled."""
@@ -121,6 +120,18 @@ class Session:
         except BaseException:
             self._cancel(task)
             raise
+
+    def _all(self, correlation: str, state: v1.TaskState) -> Iterator[str]:
+        cursor: str | None = None
+        while True:
+            listing = calls.list_tasks(
+                cursor=cursor, limit=CLEANUP_PAGE, state=state, correlation_id=correlation
+            )
+            page = self._http.send(listing, patience_s=INTERRUPT_PATIENCE_S)
+            yield from (task.id for task in page.items)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def _printed(self, settled: Settled[Any]) -> Settled[Any]:
         self._console.settle(settled.task, settled.console_lines)
