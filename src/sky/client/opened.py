@@ -119,9 +119,9 @@ class Opened:
         return None
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Cancel what has not ended, and delete the compute or let go of it. ``error``: why, if any.
+        """Cancel what has not ended, and delete the compute or let go of it. ``error``: why.
 
-        The first KeyboardInterrupt does not keep it from that; the second leaves at once, saying what is left.
+        A first KeyboardInterrupt does not keep it from that; the second leaves at once and says what is left.
         """
         http = self._http
         interrupted = isinstance(error, KeyboardInterrupt)
