@@ -105,3 +105,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture
+def own_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon for one test, which may kill it and start it again."""
+    running = RunningDaemon(tmp_path_factory.mktemp("own"), free_port())
+    running.start()
+    yield running
+    running.stop()

@@ -81,6 +81,7 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
         lifespan="off",
         log_config=None,
         access_log=False,
+        log_level="warning",
         server_header=False,
         date_header=False,
         ws_max_size=64 * 1024 * 1024,

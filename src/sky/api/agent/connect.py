@@ -212,11 +212,11 @@ class Lines:
         except SkyError as error:
             _log.info("agent.refused", node=node_id, error=error.message)
             await hang_up(socket, REFUSED, error.message)
-        except Exception as error:
-            _log.exception("agent.failed", node=node_id)
-            raise
         except LOST as error:
             _log.info("agent.lost", node=node_id, error=type(error).__name__)
+        except Exception:
+            _log.exception("agent.failed", node=node_id)
+            raise
         finally:
             if self._by_node.get(node_id) is line:
                 del self._by_node[node_id]
