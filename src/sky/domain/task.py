@@ -157,7 +157,9 @@ class ExecutionCancelRequested(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended(Fact):
+class Ending(Fact):
+    """How an execution ended. Moments are in microseconds; ``error`` is JSON."""
+
     finished_us: int
     started_us: int | None = None
     result_sha256: str | None = None
@@ -167,27 +169,27 @@ class _Ended(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionSucceeded(_Ended):
+class ExecutionSucceeded(Ending):
     """It returned."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionFailed(_Ended):
+class ExecutionFailed(Ending):
     """It raised, its worker died, or it was lost before it began."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionCancelled(_Ended):
+class ExecutionCancelled(Ending):
     """It surely does not run."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionTimedOut(_Ended):
+class ExecutionTimedOut(Ending):
     """It was stopped at its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionIndeterminate(_Ended):
+class ExecutionIndeterminate(Ending):
     """Contact was lost after it may have begun."""
 
 
@@ -204,7 +206,7 @@ EXECUTION_MOVES: Table = {
     ExecutionIndeterminate: Move(EXECUTION_LIVE, INDETERMINATE, None),
 }
 
-ENDINGS: dict[str, type[_Ended]] = {
+ENDINGS: dict[str, type[Ending]] = {
     SUCCEEDED: ExecutionSucceeded,
     FAILED: ExecutionFailed,
     CANCELLED: ExecutionCancelled,
@@ -229,6 +231,11 @@ class Attempt:
     state: str
     rank: int
     result_sha256: str | None = None
+
+
+def ended_as(fact: Ending, rank: int = 0) -> Attempt:
+    """What an ending makes of its execution."""
+    return Attempt(EXECUTION_MOVES[type(fact)].target or "", rank, fact.result_sha256)
 
 
 def outcome(task_id: str, attempts: Sequence[Attempt], now_us: int) -> Fact | None:

@@ -11,6 +11,8 @@ import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _BODY_CHARS = 26
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(10 * (_BODY_CHARS // 2 - 1), -1, -10)
 PREFIXES = {
     "compute": "cmp_",
     "node": "nod_",
@@ -26,11 +28,8 @@ PREFIXES = {
 def new(noun: str) -> str:
     """A fresh id for ``noun``: its prefix and 26 characters, 48 bits of time and 80 of chance."""
     number = ((time.time_ns() // 1_000_000) << 80) | secrets.randbits(80)
-    digits: list[str] = []
-    for _ in range(_BODY_CHARS):
-        number, digit = divmod(number, 32)
-        digits.append(_ALPHABET[digit])
-    return PREFIXES[noun] + "".join(reversed(digits))
+    pairs = [_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS]
+    return PREFIXES[noun] + "".join(pairs)
 
 
 def is_id(text: str) -> bool:

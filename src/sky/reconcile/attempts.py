@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sky.domain import task as t
-from sky.domain.lifecycle import Fact
 from sky.plan import attempt as plan
 from sky.reconcile.passes import Done, InnerLoop
 from sky.store import work
@@ -38,6 +37,6 @@ class Attempts(InnerLoop):
         return Done(decision.why, decision.next_us)
 
 
-def _fact(tx: Tx, end: plan.End) -> Fact:
+def _fact(tx: Tx, end: plan.End) -> t.Ending:
     error = attempts.error_value(end.code, end.message, retryable=end.retry_kind is not None)
     return t.ENDINGS[end.state](end.execution_id, finished_us=tx.now_us, error=error)

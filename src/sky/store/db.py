@@ -13,26 +13,25 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import msgspec
 import sqlalchemy as sa
-from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
-from sky.domain.errors import Busy, SkyError, StorageFull
+from sky.domain.errors import Busy
 from sky.kit import faults
 from sky.kit.clock import Clock
+from sky.store.engine import READER_THREADS, explain, make_engine
+from sky.store.prepared import say
 from sky.store.tx import Event, Tx, WakeRule
 
 T = TypeVar("T")
 
-BUSY_TIMEOUT_MS = 10_000
 VERBS_PER_COMMIT_MAX = 128
-READER_THREADS = 2
-CACHE_KIB = 65_536
+WRITES_WAITING_MAX = 10_000
+"""Verbs that may wait for the writer; beyond that, callers are told to come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ Listener = Callable[[Committed], None]
 @dataclass(slots=True)
 class _Job:
     verb: Callable[[Tx], Any]
-    done: Future[Any]
+    done: asyncio.Future[Any] | None
 
 
 @dataclass(slots=True)
@@ -58,56 +57,6 @@ class _Outcome:
     value: Any = None
     error: BaseException | None = None
     tx: Tx | None = field(default=None)
-
-
-def _serialize(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def make_engine(url: str, *, writer: bool, full_sync: bool = False) -> sa.Engine:
-    """An engine whose transactions begin IMMEDIATE (writer) or as plain snapshots (readers)."""
-    engine = sa.create_engine(
-        url,
-        json_serializer=_serialize,
-        json_deserializer=msgspec.json.decode,
-        pool_size=1 if writer else READER_THREADS,
-        max_overflow=0 if writer else 2,
-        **({"connect_args": {"check_same_thread": False}} if url.startswith("sqlite") else {}),
-    )
-    if engine.dialect.name == "sqlite":
-        _tune_sqlite(engine, begin="BEGIN IMMEDIATE" if writer else "BEGIN", full_sync=full_sync)
-    return engine
-
-
-def _tune_sqlite(engine: sa.Engine, *, begin: str, full_sync: bool) -> None:
-    @event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves; the driver's own is deferred
-        for pragma in (
-            f"busy_timeout={BUSY_TIMEOUT_MS}",
-            "journal_mode=WAL",
-            f"synchronous={'FULL' if full_sync else 'NORMAL'}",
-            "foreign_keys=ON",
-            f"cache_size=-{CACHE_KIB}",
-            "temp_store=MEMORY",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-    del _connect, _begin  # registered; the names are for a reader of a trace
-
-
-def explain(error: DBAPIError) -> SkyError | None:
-    """What a failure of the database means to a caller, where it means something to them."""
-    text = str(error.orig).lower()
-    if "locked" in text or "busy" in text:
-        return Busy("the database is held by another process; try again", after_s=1.0)
-    if "full" in text or "disk i/o" in text or "readonly" in text:
-        return StorageFull("the disk that holds the database is full or read-only; nothing was written")
-    return None
 
 
 class Database:
@@ -127,14 +76,16 @@ class Database:
         self._wakes = wakes
         self._threaded = threaded
         self._writer_engine = make_engine(url, writer=True, full_sync=full_sync)
-        shared_memory = ":memory:" in url or url in {"sqlite://", "sqlite:///"}
-        self._reader_engine = self._writer_engine if shared_memory else make_engine(url, writer=False)
+        self._reader_engine = make_engine(url, writer=False)
         self._listeners: list[Listener] = []
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._queue: queue.Queue[_Job | None] = queue.Queue(WRITES_WAITING_MAX)
         self._readers = ThreadPoolExecutor(READER_THREADS, "sky-read") if threaded else None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer: sa.Connection | None = None
         self._local = threading.local()
+        self._reading: list[sa.Connection] = []
+        self._closed = False
 
     @property
     def dialect(self) -> str:
@@ -153,26 +104,38 @@ class Database:
             self._thread.start()
 
     def close(self) -> None:
-        """Finish what was accepted, then close every connection."""
+        """Finish what was accepted, then close every connection. What comes later is refused as busy."""
+        self._closed = True
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
         if self._readers is not None:
             self._readers.shutdown(wait=True)
+        self._drop_writer()
+        for connection in self._reading:
+            connection.close()
+        self._reading.clear()
         self._writer_engine.dispose()
         self._reader_engine.dispose()
 
     async def write(self, verb: Callable[[Tx], T]) -> T:
-        """Run ``verb`` in a transaction; returns once it is committed."""
+        """Run ``verb`` in a transaction; returns once it is committed. Raises Busy, StorageFull, its own."""
+        if self._closed:
+            raise Busy("the daemon is ending; try again when it is back", after_s=1.0)
         if not self._threaded:
             return self._write_here(verb)
-        job = _Job(verb, Future())
-        self._queue.put(job)
-        return await asyncio.wrap_future(job.done)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            self._queue.put_nowait(_Job(verb, done))
+        except queue.Full:
+            raise Busy(f"{WRITES_WAITING_MAX} writes are waiting already; try again", after_s=1.0) from None
+        return await done
 
     async def read(self, query: Callable[[sa.Connection], T]) -> T:
-        """Run ``query`` on a snapshot of what is committed."""
+        """Run ``query`` on a snapshot of what is committed. Raises Busy, StorageFull, its own."""
+        if self._closed:
+            raise Busy("the daemon is ending; try again when it is back", after_s=1.0)
         if self._readers is None:
             return self._read_here(query)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_here, query)
@@ -180,26 +143,23 @@ class Database:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     def _read_here(self, query: Callable[[sa.Connection], T]) -> T:
-        connection: sa.Connection | None = getattr(self._local, "connection", None)
-        if connection is None or connection.closed or self._reader_engine is self._writer_engine:
-            connection = self._reader_engine.connect()
-            self._local.connection = connection
         try:
+            connection: sa.Connection | None = getattr(self._local, "connection", None)
+            if connection is None or connection.closed:
+                connection = self._reader_engine.connect()
+                self._local.connection = connection
+                self._reading.append(connection)
             with connection.begin():
                 return query(connection)
         except DBAPIError as error:
             if (known := explain(error)) is not None:
                 raise known from error
             raise
-        finally:
-            if self._reader_engine is self._writer_engine:
-                connection.close()
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
     def _write_here(self, verb: Callable[[Tx], T]) -> T:
-        with self._writer_engine.connect() as connection:
-            outcomes = self._commit(connection, [_Job(verb, Future())])
+        outcomes = self._commit([_Job(verb, None)])
         outcome = outcomes[0]
         if outcome.error is not None:
             raise outcome.error
@@ -228,8 +188,7 @@ class Database:
 
     def _serve(self, jobs: list[_Job]) -> None:
         try:
-            with self._writer_engine.connect() as connection:
-                outcomes = self._commit(connection, jobs)
+            outcomes = self._commit(jobs)
         except BaseException as error:
             outcomes = [_Outcome(job, error=error) for job in jobs]
         loop = self._loop
@@ -239,12 +198,13 @@ class Database:
     def _finish(self, outcomes: Sequence[_Outcome]) -> None:
         self._tell(outcomes)
         for outcome in outcomes:
-            if outcome.job.done.cancelled() or not outcome.job.done.set_running_or_notify_cancel():
+            done = outcome.job.done
+            if done is None or done.done():  # whoever asked has stopped waiting; it is written all the same
                 continue
             if outcome.error is not None:
-                outcome.job.done.set_exception(outcome.error)
+                done.set_exception(outcome.error)
             else:
-                outcome.job.done.set_result(outcome.value)
+                done.set_result(outcome.value)
 
     def _tell(self, outcomes: Sequence[_Outcome]) -> None:
         done = [o.tx for o in outcomes if o.tx is not None]
@@ -255,35 +215,54 @@ class Database:
             for listener in self._listeners:
                 listener(committed)
 
-    def _commit(self, connection: sa.Connection, jobs: Sequence[_Job]) -> list[_Outcome]:
+    def _commit(self, jobs: Sequence[_Job]) -> list[_Outcome]:
         try:
+            if self._writer is None:
+                self._writer = self._writer_engine.connect()
+            connection = self._writer
             with connection.begin():
                 outcomes = [self._run(connection, job, alone=len(jobs) == 1) for job in jobs]
                 if any(o.tx is not None for o in outcomes):
                     faults.point("before commit")
         except DBAPIError as error:
+            self._drop_writer()
             raise explain(error) or error from error
         except _Refused as refused:
+            if isinstance(refused.__cause__, DBAPIError):
+                self._drop_writer()
             return [_Outcome(jobs[0], error=refused.error)]
         return outcomes
+
+    def _drop_writer(self) -> None:
+        """The next commit opens a connection of its own: this one may be in any state."""
+        connection, self._writer = self._writer, None
+        if connection is not None:
+            connection.close()
 
     def _run(self, connection: sa.Connection, job: _Job, *, alone: bool) -> _Outcome:
         tx = Tx(connection, self.clock.now_us(), self._wakes)
         if not alone:
-            connection.exec_driver_sql("SAVEPOINT verb")
+            say(connection, "SAVEPOINT verb")
         try:
             value = job.verb(tx)
             tx.flush()
         except Exception as error:
             if alone:
                 raise _Refused(error) from error
-            connection.exec_driver_sql("ROLLBACK TO verb")
-            connection.exec_driver_sql("RELEASE verb")
+            self._undo(connection, error)
             known = explain(error) if isinstance(error, DBAPIError) else None
             return _Outcome(job, error=known or error)
         if not alone:
-            connection.exec_driver_sql("RELEASE verb")
+            say(connection, "RELEASE verb")
         return _Outcome(job, value, tx=tx)
+
+    def _undo(self, connection: sa.Connection, error: Exception) -> None:
+        """Undo one verb. Where its failure has undone the whole transaction, that failure is everybody's."""
+        try:
+            say(connection, "ROLLBACK TO verb")
+            say(connection, "RELEASE verb")
+        except DBAPIError:
+            raise error from None
 
 
 class _Refused(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from sky.store.db import make_engine
+from sky.store.engine import make_engine
 
 HEAD = "0001"
 FOLDER = Path(__file__).with_name("migrations")

@@ -133,6 +133,14 @@ def prepared(statement: Any) -> Prepared:
     return Prepared(lambda _dialect, _count: statement)
 
 
+def say(connection: sa.Connection, sql: str) -> None:
+    """Run text that takes no values and finds no rows."""
+    try:
+        _cursor(connection).execute(sql)
+    except _base_error(connection) as error:
+        raise _told(connection, sql, error) from error
+
+
 def places(name: str, count: int) -> list[sa.BindParameter[Any]]:
     """The places of the values of the list ``name``, for ``column.in_``."""
     return [sa.bindparam(f"{name}_{index}") for index in range(count)]

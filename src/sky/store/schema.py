@@ -80,6 +80,7 @@ generations = sa.Table(
     sa.Column("spec", JSON, nullable=False),
     sa.Column("hash", sa.String(64), nullable=False),
     _us("created_us", required=True),
+    sqlite_with_rowid=False,
 )
 
 nodes = sa.Table(
@@ -175,8 +176,11 @@ sa.Index(
     sqlite_where=_has_deadline,
     postgresql_where=_has_deadline,
 )
-_undone = tasks.c.finished_us.is_(None)
-sa.Index("ix_tasks_undone", tasks.c.compute_id, tasks.c.state, sqlite_where=_undone, postgresql_where=_undone)
+_ended = tasks.c.finished_us.is_not(None)
+sa.Index(
+    "ix_tasks_finished", tasks.c.compute_id, tasks.c.finished_us, sqlite_where=_ended, postgresql_where=_ended
+)
+
 
 executions = sa.Table(
     "executions",
@@ -224,7 +228,6 @@ sa.Index(
 sa.Index(
     "ix_executions_on_node",
     executions.c.node_id,
-    executions.c.state,
     sqlite_where=IS_ON_NODE,
     postgresql_where=IS_ON_NODE,
 )
@@ -235,6 +238,7 @@ items = sa.Table(
     sa.Column("execution_id", sa.String(40), primary_key=True),
     sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("value_sha256", sa.String(64), nullable=False),
+    sqlite_with_rowid=False,
 )
 
 functions = sa.Table(
@@ -306,6 +310,7 @@ counters = sa.Table(
     metadata,
     sa.Column("name", sa.String(32), primary_key=True),
     sa.Column("value", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 idempotency = sa.Table(
@@ -315,6 +320,7 @@ idempotency = sa.Table(
     sa.Column("fingerprint", sa.String(64), nullable=False),
     sa.Column("answer", JSON, nullable=False),
     _us("created_us", required=True),
+    sqlite_with_rowid=False,
 )
 sa.Index("ix_idempotency_created", idempotency.c.created_us)
 
@@ -331,6 +337,7 @@ passes = sa.Table(
     _us("decided_us"),
     sa.Column("failures", sa.Integer, nullable=False, default=0),
     sa.Column("error", sa.Text),
+    sqlite_with_rowid=False,
 )
 sa.Index("ix_passes_due", passes.c.due_us)
 

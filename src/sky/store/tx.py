@@ -115,6 +115,7 @@ class Tx:
     def _apply(self, kind: type[Fact], group: Sequence[Fact]) -> int:
         noun = _HOME[kind]
         rows = self._rows(noun, [fact.id for fact in group])
+        columns = _columns(kind)
         changes: list[dict[str, Any]] = []
         moved: list[Moved] = []
         for fact in group:
@@ -125,9 +126,11 @@ class Tx:
             state = advance(noun.moves, row["state"], fact)
             if state is None:
                 continue
-            values = {name: getattr(fact, name) for name in _columns(kind)}
-            changes.append({"b_id": fact.id, "b_version": row["version"], "state": state, **values})
-            moved.append(Moved(fact, noun.name, {**row, **values, "state": state}))
+            values = {name: getattr(fact, name) for name in columns}
+            values["state"] = state
+            moved.append(Moved(fact, noun.name, {**row, **values}))
+            values["b_id"], values["b_version"] = fact.id, row["version"]
+            changes.append(values)
         if not changes:
             return 0
         name = noun.moves[kind].event

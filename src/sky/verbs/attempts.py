@@ -8,11 +8,11 @@ Follows: a task's state always agrees with its newest attempts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sky.domain import task as t
-from sky.domain.lifecycle import Fact
+from sky.domain.task import Ending
 from sky.kit import ids
 from sky.store.rows import tasks
 from sky.store.tx import Tx
@@ -53,15 +53,28 @@ def new_execution(
     }
 
 
-def end(tx: Tx, endings: Sequence[Fact], retries: Iterable[tuple[str, str]] = ()) -> None:
-    """Apply ``endings`` (facts of executions); ``retries``: (execution id, kind) that get another attempt."""
+def end(
+    tx: Tx,
+    endings: Sequence[Ending],
+    retries: Iterable[tuple[str, str]] = (),
+    alone: Mapping[str, str] | None = None,
+) -> None:
+    """Apply ``endings`` (facts of executions); ``retries``: (execution id, kind) that get another attempt.
+
+    ``alone``: tasks by those of their executions that are the only ones that count, so that nothing has to
+    be read: the newest of a task that has one place.
+    """
     tx.apply(*endings)
     again = dict(retries)
     if again:
         rows = tasks.executions_by_id(tx.connection, list(again))
         fresh = [retry_row(tx, row, again[row["id"]]) for row in rows]
         tx.add("executions", fresh)
-    settle(tx, [fact.id for fact in endings])
+    alone = {key: task for key, task in (alone or {}).items() if key not in again}
+    single = [fact for fact in endings if fact.id in alone]
+    outcomes = [t.outcome(alone[fact.id], [t.ended_as(fact)], tx.now_us) for fact in single]
+    tx.apply(*(fact for fact in outcomes if fact is not None))
+    settle(tx, [fact.id for fact in endings if fact.id not in alone])
 
 
 def retry_row(tx: Tx, row: Any, kind: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import msgspec
 from sky.domain import node as n
 from sky.domain import task as t
 from sky.domain.errors import Busy, Forbidden, NotFound
-from sky.domain.lifecycle import Fact
 from sky.domain.task import Tries
 from sky.kit import codec
 from sky.kit.clock import to_datetime
@@ -91,10 +90,13 @@ def record(tx: Tx, node_id: str, report: agent.Report) -> None:
     _node_news(tx, node, report)
     rows = _executions(tx, node_id, report)
     _console(tx, node, report, rows)
+    over = {said.execution for said in report.outcomes}
     begun = [
         s
         for s in report.started
-        if s.execution in rows and rows[s.execution]["state"] in (t.DISPATCHING, t.ACCEPTED)
+        if s.execution in rows
+        and s.execution not in over
+        and rows[s.execution]["state"] in (t.DISPATCHING, t.ACCEPTED)
     ]
     starts = {s.execution: t.ExecutionStarted(s.execution, _ago(tx, s.ago_s)) for s in begun}
     tx.apply(*starts.values())
@@ -161,7 +163,7 @@ def _items(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
 
 def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
     inline: list[tuple[str, bytes]] = []
-    endings: list[Fact] = []
+    endings: list[t.Ending] = []
     retries: list[tuple[str, str]] = []
     # An agent says an outcome once; should one be said twice in a report, the first counts.
     first = {said.execution: said for said in reversed(report.outcomes)}
@@ -181,10 +183,11 @@ def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
             retries.append((said.execution, "ambiguous"))
     blobs.store_inline(tx, inline)
     if endings:
-        attempts.end(tx, endings, retries)
+        alone = {key: row["task_id"] for key, row in rows.items() if row["dispatch"] != "all"}
+        attempts.end(tx, endings, retries, alone)
 
 
-def _ending(tx: Tx, said: agent.Outcome, row: Row, sha256: str | None) -> Fact:
+def _ending(tx: Tx, said: agent.Outcome, row: Row, sha256: str | None) -> t.Ending:
     finished = _ago(tx, said.ago_s)
     started = row["started_us"] or finished - round(said.seconds * SECOND_US)
     failed = said.state == t.FAILED
@@ -197,7 +200,10 @@ def _ending(tx: Tx, said: agent.Outcome, row: Row, sha256: str | None) -> Fact:
             traceback=said.error.traceback,
             payload_sha256=sha256 if failed else None,
         )
-    return t.ENDINGS[said.state](
+    state = said.state
+    if state == t.CANCELLED and row["cancel_requested_us"] is None and row["deadline_us"] is not None:
+        state = t.TIMED_OUT  # nobody but its deadline has asked for its end
+    return t.ENDINGS[state](
         said.execution,
         finished_us=finished,
         started_us=started,

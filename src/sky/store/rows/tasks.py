@@ -125,6 +125,9 @@ _ABOUT_COLUMNS = (
         executions.c.place,
         executions.c.state,
         executions.c.started_us,
+        tasks.c.dispatch,
+        tasks.c.deadline_us,
+        tasks.c.cancel_requested_us,
         tasks.c.safe_retries,
         tasks.c.ambiguous_retries,
     )

@@ -1,0 +1,77 @@
+"""Connections to the database, tuned, and what its failures mean.
+
+Decides: how a connection is set up on each database, and which failures mean something to a caller.
+Never: runs a verb or a query. Follows: a commit that was answered survives the end of this process at any
+moment; with ``full_sync`` it survives the end of the machine too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
+
+from sky.domain.errors import Busy, SkyError, StorageFull
+
+BUSY_TIMEOUT_MS = 10_000
+"""How long a transaction waits for one of another process."""
+READER_THREADS = 2
+CACHE_KIB = 65_536
+CHECKPOINT_PAGES = 4_000
+"""After this many pages the log is folded into the file, which waits for the disk: rarely."""
+LOG_BYTES_KEPT = 64 * 1024 * 1024
+
+
+def make_engine(url: str, *, writer: bool, full_sync: bool = False) -> sa.Engine:
+    """An engine whose transactions begin IMMEDIATE (writer) or as plain snapshots (readers)."""
+    engine = sa.create_engine(
+        url,
+        json_serializer=_serialize,
+        json_deserializer=msgspec.json.decode,
+        pool_size=1 if writer else READER_THREADS,
+        max_overflow=0 if writer else 2,
+        **({"connect_args": {"check_same_thread": False}} if url.startswith("sqlite") else {}),
+    )
+    if engine.dialect.name == "sqlite":
+        _tune_sqlite(engine, begin="BEGIN IMMEDIATE" if writer else "BEGIN", full_sync=full_sync)
+    return engine
+
+
+def explain(error: DBAPIError) -> SkyError | None:
+    """What a failure of the database means to a caller, where it means something to them."""
+    text = str(error.orig).lower()
+    if "locked" in text or "busy" in text:
+        return Busy("the database is held by another process; try again", after_s=1.0)
+    if "full" in text or "disk i/o" in text or "readonly" in text or "unable to open" in text:
+        return StorageFull("the disk that holds the database is full or read-only; nothing was written")
+    return None
+
+
+def _serialize(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _tune_sqlite(engine: sa.Engine, *, begin: str, full_sync: bool) -> None:
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves; the driver's own is deferred
+        for pragma in (
+            f"busy_timeout={BUSY_TIMEOUT_MS}",
+            "journal_mode=WAL",
+            f"synchronous={'FULL' if full_sync else 'NORMAL'}",
+            "foreign_keys=ON",
+            f"cache_size=-{CACHE_KIB}",
+            "temp_store=MEMORY",
+            f"wal_autocheckpoint={CHECKPOINT_PAGES}",
+            f"journal_size_limit={LOG_BYTES_KEPT}",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    del _connect, _begin  # registered; the names are for a reader of a trace
