@@ -67,6 +67,8 @@ def test_gauges_of_the_user(node_of: Any, until: Any) -> None:
 
 
 def test_work_goes_on_while_the_daemon_is_away(node: Any, until: Any, tmp_path: Path) -> None:
+    assert node.value(held, str(tmp_path)) == "let go"
+    assert node.value(noted, str(tmp_path / "known")) == 0
     executions = [node.send(held, str(tmp_path / "go")) for _ in range(2)]
     executions += node.send_all([node.item(noted, str(tmp_path / "log"), number) for number in range(20)])
     until(lambda: journal_has(node, executions[-1], 1), "accepted work")
