@@ -80,11 +80,15 @@ class Pending(Generic[R_co]):
     def __rshift__(self, target: Target) -> R_co:
         """Run it on one node, wait, and give back what it returned or raise what it raised."""
         settled = target.call_one(self)
+        if settled.error is not None:
+            raise settled.error
         return settled.unwrap()
 
     def __matmul__(self, target: Target) -> list[R_co]:
         """Run it on every node, wait, and give back what each returned, by rank."""
         settled = target.call_all(self)
+        if settled.error is not None:
+            raise settled.error
         return settled.unwrap()
 
     def __gt__(self, target: Target) -> Future[R_co]:
@@ -116,6 +120,8 @@ class Together(Generic[*Ts]):
     def __rshift__(self, target: Target) -> tuple[*Ts]:
         """Run them all, wait for all, and give back what each returned, in this order."""
         settled = target.collect(self.calls)
+        if settled.error is not None:
+            raise settled.error
         return cast("tuple[*Ts]", settled.unwrap())
 
 
