@@ -22,6 +22,18 @@ from typing import Any, Self
 
 import pytest
 
+TOGETHER = """
+import contextlib, io, json, sys
+from sky.cli.main import main
+ended = []
+for words in json.load(sys.stdin):
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+        out.flush(), err.flush()
+    ended.append((code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()))
+json.dump(ended, sys.stdout)
+"""
 SKY = Path(sys.executable).with_name("sky")
 COMMAND_S = 40.0
 SHOWN_S = 20.0
@@ -70,6 +82,20 @@ class Sky:
             check=False,
         )
         return Ended(done.returncode, done.stdout, done.stderr)
+
+    def together(self, commands: list[list[str]], timeout_s: float = COMMAND_S) -> list[Ended]:
+        """Run commands one after the other in one process: loading it is most of what a small one costs."""
+        done = subprocess.run(
+            [sys.executable, "-c", TOGETHER],
+            input=json.dumps(commands),
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            cwd=self.folder,
+            timeout=timeout_s,
+            check=True,
+        )
+        return [Ended(*told) for told in json.loads(done.stdout)]
 
     def begin(self, *words: str, **more: str) -> subprocess.Popen[str]:
         """Start a command with pipes."""
@@ -150,9 +176,26 @@ class Terminal:
 @pytest.fixture
 def sky(tmp_path: Path) -> Sky:
     """The command of somebody who has no daemon."""
-    folder = tmp_path / "folder"
+    return without_daemon(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def ended_together(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, ...], Ended]:
+    """How each of the module's ``TOGETHER`` commands ended, for somebody who has no daemon."""
+    commands = [list(words) for words in request.module.TOGETHER]
+    sky = without_daemon(tmp_path_factory.mktemp("together"))
+    ended = dict(zip(map(tuple, commands), sky.together(commands), strict=True))
+    assert not sky.home.exists(), "a command began a daemon"
+    return ended
+
+
+def without_daemon(place: Path) -> Sky:
+    """A command with a state folder that does not exist, in a folder that is empty."""
+    folder = place / "folder"
     folder.mkdir()
-    return Sky(tmp_path / "home", folder)
+    return Sky(place / "home", folder)
 
 
 @pytest.fixture

@@ -56,13 +56,13 @@ def test_a_right_file_is_right(sky: Any) -> None:
 @pytest.mark.parametrize(("text", "line", "said", "hint"), WRONG, ids=[case[0] for case in WRONG])
 def test_a_mistake_is_told_with_its_line(sky: Any, text: str, line: int, said: str, hint: str) -> None:
     path = write(sky, text)
-    ended = sky("config", "validate").check(2)
-    first = ended.out.splitlines()[0]
+    ended, in_json = sky.together([["config", "validate"], ["config", "validate", "-o", "json"]])
+    first = ended.check(2).out.splitlines()[0]
     assert first.startswith(f"{path}:{line}: ")
     assert said.lower() in first.lower()
     assert hint in first
     assert ended.err.startswith(f"error: invalid_config: {path} has 1 mistake")
-    problems = sky("config", "validate", "-o", "json").check(2).json()["problems"]
+    problems = in_json.check(2).json()["problems"]
     assert [problem["line"] for problem in problems] == [line]
 
 

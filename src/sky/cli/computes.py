@@ -170,7 +170,9 @@ def _until_ready(api: Api, compute: v1.Compute, timeout_s: float) -> tuple[v1.Co
 def _show_look(compute: v1.Compute, seen: Seen | None) -> None:
     status = compute.status
     text = f"{render.title(compute)}: {status.state}, {render.nodes_text(compute)} nodes ready"
-    if seen is not None and not isinstance(seen.event, v1.ComputeEvent):
+    if seen is not None and isinstance(seen.event, v1.PhaseEvent):
+        text += f"; {seen.event.phase} {seen.event.event}"
+    elif seen is not None and not isinstance(seen.event, v1.ComputeEvent):
         text += f"; {render.event_text(seen.event)}"
     elif status.last_error is not None:
         text += f"; {status.last_error.message}"

@@ -1,6 +1,7 @@
 """``sky offers``: what could be bought now.
 
 Decides: the filters and the columns. Never: compares prices itself; the daemon sorts.
+Follows: a list that is empty means that nothing fits, and not that nobody has looked yet.
 """
 
 from __future__ import annotations

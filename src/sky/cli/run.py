@@ -165,6 +165,9 @@ def _compute(target: Target, where: Where) -> Generator[tuple[Http, str, bool]]:
         return
     from sky.client.compute import Compute
 
+    with creating() as api:
+        # Said at once, where the compute itself would wait for a daemon that may be on its way back.
+        api.send(calls.live())
     given: dict[str, Any] = dict(target.declared.parameters) if target.declared else {}
     given |= {
         k: v for k, v in (("nodes", where.nodes), ("provider", where.provider), ("cpus", where.cpus)) if v

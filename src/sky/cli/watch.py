@@ -22,6 +22,8 @@ EVENTS_HELD_MAX = 1_000
 """Events read and not yet looked at; the reader waits when there are more."""
 LOOK_S = 2.0
 PUT_S = 0.5
+GATHER_S = 0.02
+"""Events that come within so long of each other are one reason to look."""
 AWAY_S = 60.0
 """How long the daemon may be away while somebody watches."""
 
@@ -105,11 +107,16 @@ def compute_until(
 
 
 def _next_of_interest(feed: Feed, timeout_s: float) -> Seen | None:
-    """The next event that is about states; what programs print is no reason to ask again."""
+    """The last event about states among those that are there; waits for the first of them.
+
+    What programs print is no reason to ask again, and a history that comes at once is one reason.
+    """
     until_s = time.monotonic() + timeout_s
+    found: Seen | None = None
     while True:
-        seen = feed.next(max(0.01, until_s - time.monotonic()))
-        if seen is None or isinstance(seen.event, v1.ComputeEvent | v1.NodeEvent | v1.PhaseEvent):
-            return seen
-        if time.monotonic() >= until_s:
-            return None
+        left_s = until_s - time.monotonic()
+        seen = feed.next(GATHER_S if found is not None else max(GATHER_S, left_s))
+        if seen is not None and isinstance(seen.event, v1.ComputeEvent | v1.NodeEvent | v1.PhaseEvent):
+            found = seen
+        if seen is None or left_s <= 0:
+            return found
