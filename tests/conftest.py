@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 START_S = 20.0
+DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Before a command: it ends when this process does, however that ends."""
 STOP_S = 15.0
 
 
@@ -37,6 +39,7 @@ class RunningDaemon:
     def start(self) -> None:
         """Start it at its port and wait until it answers."""
         command = [
+            *DIES_WITH_US,
             sys.executable,
             "-m",
             "sky.server.main",

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sky.client.resources import Volume as Volume
     from sky.client.resources import Worker as Worker
     from sky.client.together import gather as gather
-    from sky.client.together import mapped as map  # noqa: A004 (the public name is the builtin's on purpose)
+    from sky.client.together import mapped as map
 
 __version__: str
 
