@@ -37,7 +37,8 @@ class _Pair:
 class Channels:
     """The connections that run through this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, pair_s: float = PAIR_SECONDS) -> None:
+        self._pair_s = pair_s
         self._pairs: dict[Key, _Pair] = {}
         self._turn = 0
 
@@ -75,10 +76,10 @@ class Channels:
             if pair.refused is not None:
                 raise pair.refused
             if pair.session is None:
-                raise _alone(key, "up")
+                raise self._alone(key, "up")
         except TimeoutError:
             self._leave(key, pair)
-            raise _alone(key, "up") from None
+            raise self._alone(key, "up") from None
         except BaseException:
             self._leave(key, pair)
             raise
@@ -123,23 +124,26 @@ class Channels:
 
     def _leave(self, key: Key, pair: _Pair) -> None:
         pair.halves -= 1
-        if pair.halves <= 0 and self._pairs.get(key) is pair:
+        if pair.halves > 0:
+            return
+        if self._pairs.get(key) is pair:
             del self._pairs[key]
+        if pair.session is not None:
+            pair.session.close()
 
     async def _wait(self, other: asyncio.Event, key: Key, half: str) -> None:
         try:
-            async with asyncio.timeout(PAIR_SECONDS):
+            async with asyncio.timeout(self._pair_s):
                 await other.wait()
         except TimeoutError:
-            raise _alone(key, half) from None
+            raise self._alone(key, half) from None
 
-
-def _alone(key: Key, half: str) -> NotFound:
-    return NotFound(
-        f"no {key[0]}/{half} with cid {key[2]!r} came within {PAIR_SECONDS:g} s; "
-        "open both halves with the same cid",
-        details={"cid": key[2]},
-    )
+    def _alone(self, key: Key, half: str) -> NotFound:
+        return NotFound(
+            f"no {key[0]}/{half} with cid {key[2]!r} came within {self._pair_s:g} s; "
+            "open both halves with the same cid",
+            details={"cid": key[2]},
+        )
 
 
 async def _carry(session: Session, body: AsyncIterator[bytes]) -> None:
