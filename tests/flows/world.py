@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sky.domain.errors import SkyError
 from sky.domain.snapshots import NodeCase
 from sky.kit import codec
-from sky.kit.clock import ManualClock
+from sky.kit.clock import ManualClock, SteadyClock
 from sky.providers.base import AgentSetup, Context, LaunchOrder, Machine
 from sky.providers.fake.cloud import FakeCloud, Pace
 from sky.providers.fake.provider import kind_of
@@ -164,10 +164,12 @@ class World:
 
     def start(self) -> None:
         """A new daemon process on what is there."""
-        self.db = Database(self.url, self.clock, wakes.keys, threaded=False)
-        pool = RowPool(self.db, self.registry, Context(self.folder, "test", self.clock), lambda _: {})
+        steady = SteadyClock(self.clock)
+        self.db = Database(self.url, steady, wakes.keys, threaded=False)
+        steady.not_before(self.query("SELECT max(at_us) FROM events")[0][0] or 0)
+        pool = RowPool(self.db, self.registry, Context(self.folder, "test", steady), lambda _: {})
         self.runner: Runner = wiring.make_runner(
-            self.db, self.clock, pool, lambda node_id: f"hash of {node_id}", self._setup, hints=self.hints
+            self.db, steady, pool, lambda node_id: f"hash of {node_id}", self._setup, hints=self.hints
         )
         self.db.listen(lambda committed: self._wake(committed.keys))
 
@@ -229,7 +231,7 @@ class World:
         raise AssertionError(f"the daemon and its agents never come to rest: {self.describe()}")
 
     async def _anything_due(self) -> bool:
-        return bool(self.query("SELECT 1 FROM passes WHERE due_us <= :now", now=self.clock.now_us()))
+        return bool(self.query("SELECT 1 FROM passes WHERE due_us <= :now", now=self.db.clock.now_us()))
 
     # ── asking and looking ──────────────────────────────────────────────────────────────────────
 

@@ -94,6 +94,13 @@ class ComputeDegraded(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeNoted(Fact):
+    """They still cannot be bought, and the reason is another one."""
+
+    last_error: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ComputeFailed(Fact):
     """Nothing the spec allows can be bought, now or later."""
 
@@ -206,6 +213,7 @@ MOVES: Table = {
     ComputeRecovering: Move(ACCEPTING, RECOVERING, "compute.recovering"),
     ComputeReady: Move(ACCEPTING, READY, "compute.ready"),
     ComputeDegraded: Move(ACCEPTING, DEGRADED, "compute.degraded"),
+    ComputeNoted: Move(frozenset({DEGRADED}), None, None),
     ComputeFailed: Move(ACCEPTING, FAILED, "compute.failed"),
     ComputeResized: Move(ACCEPTING, None, "compute.resized"),
     ComputeScaled: Move(ACCEPTING, None, "compute.resized"),

@@ -56,11 +56,12 @@ class NodePassedOver(Fact):
 
     passed_over: Any
     last_error: Any
+    provider_id: None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeNoted(Fact):
-    """Buying it gave no answer this time; the same purchase is tried again."""
+    """Nothing could be bought, or there was no answer; it is tried again."""
 
     last_error: Any
 
@@ -169,7 +170,7 @@ _BOUGHT = frozenset({PROVISIONING, CONNECTING, BOOTSTRAPPING, READY, DRAINING})
 MOVES: Table = {
     NodeBound: Move(frozenset({REQUESTED}), PROVISIONING, "node.provisioning"),
     NodePassedOver: Move(frozenset({PROVISIONING}), REQUESTED, "node.requested"),
-    NodeNoted: Move(frozenset({PROVISIONING}), None, None),
+    NodeNoted: Move(frozenset({REQUESTED, PROVISIONING}), None, None),
     NodeLaunched: Move(frozenset({PROVISIONING}), CONNECTING, "node.connecting"),
     NodeConnected: Move(frozenset({PROVISIONING, CONNECTING}), BOOTSTRAPPING, "node.bootstrapping"),
     NodeReconnected: Move(_BOUGHT, None, None),

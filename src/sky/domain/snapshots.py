@@ -45,7 +45,8 @@ class NodeView:
 @dataclass(frozen=True, slots=True)
 class ComputeView:
     """A compute with its nodes. ``waiting`` and ``running`` count executions; ``idle_since_us`` is when
-    the last one ended; ``ranks_waited_for`` is how many ranks there must be for what is bound to one."""
+    the last one ended; ``ranks_waited_for`` is how many ranks there must be for what is bound to one.
+    ``listening_us``: since when holders and agents can be heard."""
 
     id: str
     state: str
@@ -67,14 +68,15 @@ class ComputeView:
     ranks_waited_for: int
     idle_since_us: int
     nodes: tuple[NodeView, ...]
+    listening_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCase:
     """A node, what its compute wants, and what could be bought for it.
 
-    ``offers_known``: every provider that the spec names has told its offers at least once. ``image`` and
-    ``worker`` are for its agent, as they stand in the spec.
+    ``offers_known``: every provider that the spec names has told its offers, not too long ago. ``image`` and
+    ``worker`` are for its agent, as they stand in the spec. ``listening_us``: since when agents can be heard.
     """
 
     node: NodeView
@@ -89,6 +91,7 @@ class NodeCase:
     worker: dict[str, Any]
     provider_ids: tuple[str, ...] = ()
     provider_errors: tuple[str, ...] = ()
+    listening_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

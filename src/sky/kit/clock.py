@@ -7,6 +7,7 @@ Follows: everything that stores or compares a moment takes it from a ``Clock``, 
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -30,6 +31,40 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+
+class SteadyClock:
+    """Wall time that never steps: it runs with the monotonic clock and leans towards the wall.
+
+    When somebody sets the wall clock, what is measured between two readings stays right within
+    ``LEAN_MAX``, and the gap closes over the following hours. Safe to read from several threads.
+    """
+
+    LEAN_MAX = 0.1
+
+    def __init__(self, wall: Clock) -> None:
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._read_s = wall.monotonic_s()
+        self._now_us = wall.now_us()
+
+    def not_before(self, us: int) -> None:
+        """Never again say a moment before ``us``, such as the last one that was written down."""
+        with self._lock:
+            self._now_us = max(self._now_us, us)
+
+    def now_us(self) -> int:
+        with self._lock:
+            monotonic_s = self._wall.monotonic_s()
+            passed_us = max(0, round((monotonic_s - self._read_s) * SECOND_US))
+            lean_us = round(passed_us * self.LEAN_MAX)
+            gap_us = self._wall.now_us() - self._now_us - passed_us
+            self._now_us += passed_us + max(-lean_us, min(lean_us, gap_us))
+            self._read_s = monotonic_s
+            return self._now_us
+
+    def monotonic_s(self) -> float:
+        return self._wall.monotonic_s()
 
 
 class ManualClock:

@@ -45,32 +45,32 @@ def plan(view: AttemptsView, now_us: int) -> Decision[Action]:
 
 
 def _one(view: AttemptsView, a: AttemptView, now_us: int) -> tuple[Action | None, int | None]:
-    if a.state == t.CREATED and not view.accepting:
+    if a.state in t.WAITING and not view.accepting:
         return End(a.id, t.CANCELLED, "cancelled", "its compute was deleted before it began"), None
+    if a.state == t.CREATED and a.wanted_rank is not None and a.wanted_rank >= view.ranks:
+        why = f"it waits for rank {a.wanted_rank}, and its compute has {view.ranks} nodes now"
+        return End(a.id, t.FAILED, "capability_mismatch", why), None
     if a.node_state in n.ENDING | n.FINAL and a.state in t.ON_NODE:
-        return _on_ending_node(view, a, now_us)
+        gone = a.node_state in n.FINAL or (a.node_fenced_us is not None and a.node_fenced_us <= now_us)
+        if a.state in t.WAITING or gone:
+            return _lost(view, a), None
     if a.state == t.CANCEL_REQUESTED:
         if a.cancel_deadline_us is not None and now_us >= a.cancel_deadline_us:
             return End(a.id, t.INDETERMINATE, "cancelled", "the node did not confirm that it stopped"), None
-        return None, a.cancel_deadline_us
+        return None, earliest(a.cancel_deadline_us, a.node_fenced_us)
     if a.deadline_us is None or now_us < a.deadline_us:
-        return None, a.deadline_us
+        return None, earliest(a.deadline_us, a.node_fenced_us)
     if a.state in t.WAITING:
         return End(a.id, t.TIMED_OUT, "timed_out", "its deadline passed before it began"), None
     if now_us >= a.deadline_us + t.DEADLINE_GRACE_US:
         return t.ExecutionCancelRequested(a.id, now_us + CANCEL_CONFIRM_US), now_us + CANCEL_CONFIRM_US
-    return None, a.deadline_us + t.DEADLINE_GRACE_US
+    return None, earliest(a.deadline_us + t.DEADLINE_GRACE_US, a.node_fenced_us)
 
 
-def _on_ending_node(view: AttemptsView, a: AttemptView, now_us: int) -> tuple[Action | None, int | None]:
-    gone = a.node_state in n.FINAL or (a.node_fenced_us is not None and a.node_fenced_us <= now_us)
-    if a.state not in t.WAITING and not gone:
-        return None, a.node_fenced_us  # its machine may still be working, and may still report
+def _lost(view: AttemptsView, a: AttemptView) -> End:
+    """The end of an attempt whose node is over, or that its node will never be handed."""
     state, again = t.after_loss(a.state, a.tries)
-    kind = None
-    if again and view.accepting:
-        kind = "safe" if a.state in t.WAITING else "ambiguous"
-    told = "before it began" if a.state in t.WAITING else "after it may have begun"
-    if a.state in t.WAITING and not view.accepting:
-        return End(a.id, t.CANCELLED, "cancelled", f"its compute was deleted {told}"), None
-    return End(a.id, state, "node_lost", f"node {a.node_id} was lost {told}", kind), None
+    waiting = a.state in t.WAITING
+    kind = ("safe" if waiting else "ambiguous") if again and view.accepting else None
+    told = "before it began" if waiting else "after it may have begun"
+    return End(a.id, state, "node_lost", f"node {a.node_id} was lost {told}", kind)

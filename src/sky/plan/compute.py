@@ -8,6 +8,7 @@ Follows: never more wanted nodes than asked for, one per rank, and planning twic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sky.domain import compute as c
 from sky.domain import node as n
@@ -17,8 +18,13 @@ from sky.plan import scale
 from sky.plan.decision import Decision, earliest
 
 BROKEN_NODES_MAX = 3
-"""Nodes of one generation that may fail to become ready before the compute is given up."""
-DRAIN_CHECK_US = 500_000
+"""Nodes that may fail to become ready before a compute that never was ready is given up."""
+AGAIN_FIRST_US = 30_000_000
+AGAIN_LONGEST_US = 600_000_000
+"""How long nothing is bought for a rank whose machines did not become ready, after the first and after many."""
+DRAIN_CHECK_US = 10_000_000
+LEASE_GRACE_US = 60_000_000
+"""How long holders have to be heard again by a daemon that has just started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +52,15 @@ def plan(view: ComputeView, now_us: int) -> Decision[Action]:
         facts = tuple(
             n.NodeDeleting(node.id, now_us) for node in view.nodes if node.state in n.WANTED | {n.LOST}
         )
-        return Decision(facts, view.lease_expires_us, "failed; it is kept until it is deleted")
+        return Decision(facts, _lease_us(view), "failed; it is kept until it is deleted")
     return _running(view, now_us)
 
 
 def _lease(view: ComputeView, now_us: int) -> Decision[Action] | None:
     if view.desired == "deleted":
         return Decision((c.ComputeDeleting(view.id, now_us),), None, "its spec wants it deleted")
-    if view.lease_expires_us is None or view.lease_expires_us > now_us:
+    lapses_us = _lease_us(view)
+    if lapses_us is None or lapses_us > now_us:
         return None
     if view.delete_on_exit:
         facts = (c.ComputeAbandoned(view.id), c.ComputeDeleting(view.id, now_us))
@@ -61,6 +68,13 @@ def _lease(view: ComputeView, now_us: int) -> Decision[Action] | None:
     return Decision(
         (c.LeaseReleased(view.id),), None, f"its holder {view.lease_owner!r} let the lease lapse; kept"
     )
+
+
+def _lease_us(view: ComputeView) -> int | None:
+    """When its holder is given up. None: nobody holds it."""
+    if view.lease_expires_us is None:
+        return None
+    return max(view.lease_expires_us, view.listening_us + LEASE_GRACE_US)
 
 
 def _deleting(view: ComputeView, now_us: int) -> Decision[Action]:
@@ -89,28 +103,23 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
                 actions.append(n.NodeDrainAborted(node.id))
         else:
             drains |= _let_go(node, now_us, actions)
-    broken = _broken(view)
-    if len(broken) >= BROKEN_NODES_MAX:
-        return Decision(
-            (c.ComputeFailed(view.id, broken[-1].last_error),),
-            None,
-            f"{len(broken)} nodes could not be made ready; given up",
-        )
-    hopeless = [
-        x for x in view.nodes if x.state == n.FAILED and x.generation == view.generation and x.rank < wish
-    ]
-    if hopeless:
-        return Decision(
-            (c.ComputeFailed(view.id, hopeless[-1].last_error),), None, "no offer can ever serve it"
-        )
+    trouble = _setbacks(view, wish)
+    if given_up := _given_up(view, trouble):
+        return given_up
     taken = {node.rank for node in view.nodes if _holds_rank(node, now_us)}
     missing = [rank for rank in range(wish) if rank not in taken]
-    actions.extend(AskForNode(view.id, rank, view.generation) for rank in missing)
-    state, why = _state(view, kept, wish, now_us)
+    again_us = _again_us(view, trouble) if missing else None
+    if again_us is not None and again_us > now_us:
+        state, why = _short(view, kept, wish, {**(trouble[-1].last_error or {}), "retryable": True})
+    else:
+        again_us = None
+        actions.extend(AskForNode(view.id, rank, view.generation) for rank in missing)
+        state, why = _state(view, kept, wish, now_us)
     actions.extend(state)
     fences = [x.fenced_us for x in view.nodes if x.state in n.ENDING and (x.fenced_us or 0) > now_us]
     drain_us = now_us + DRAIN_CHECK_US if drains else None
-    return Decision(tuple(actions), earliest(scale_us, view.lease_expires_us, drain_us, *fences), why)
+    next_us = earliest(scale_us, _lease_us(view), drain_us, again_us, *fences)
+    return Decision(tuple(actions), next_us, why)
 
 
 def _let_go(node: NodeView, now_us: int, actions: list[Action]) -> bool:
@@ -124,39 +133,97 @@ def _let_go(node: NodeView, now_us: int, actions: list[Action]) -> bool:
 
 
 def _holds_rank(node: NodeView, now_us: int) -> bool:
+    """Whether another machine of that rank could meet this one at work. One that was never ready had none."""
     if node.state in n.WANTED:
         return True
-    return node.state in n.ENDING and (node.fenced_us is None or node.fenced_us > now_us)
+    if node.state not in n.ENDING or node.ready_us is None:
+        return False
+    return node.fenced_us is None or node.fenced_us > now_us
 
 
-def _broken(view: ComputeView) -> list[NodeView]:
-    since = view.ready_us or 0
+# ── when nodes do not come ──────────────────────────────────────────────────────────────────────
+
+
+def _setbacks(view: ComputeView, wish: int) -> list[NodeView]:
+    """Nodes of the present definition that ended before they were ready, since one last was; newest last."""
+    since = max((x.ready_us or 0 for x in view.nodes if x.generation == view.generation), default=0)
+    if view.observed_generation == view.generation:
+        since = max(since, view.ready_us or 0)
+    ended = n.ENDING | n.FINAL
     return [
         x
         for x in view.nodes
-        if x.state in n.ENDING | n.FINAL
-        and x.generation == view.generation
+        if x.generation == view.generation
+        and x.state in ended
         and x.ready_us is None
         and x.created_us >= since
-        and (x.last_error or {}).get("code") == "capability_mismatch"
+        and x.rank < wish
+        and x.last_error is not None
     ]
 
 
+def _given_up(view: ComputeView, trouble: list[NodeView]) -> Decision[Action] | None:
+    """The end of it, where no node of the present definition has ever been ready, and none will be."""
+    if view.observed_generation == view.generation:
+        return None
+    if any(x.generation == view.generation and x.state in n.SERVING for x in view.nodes):
+        return None
+    hopeless = [x for x in trouble if x.state == n.FAILED]
+    if hopeless:
+        fact = c.ComputeFailed(view.id, hopeless[-1].last_error)
+        return Decision((fact,), _lease_us(view), "no offer can ever serve it")
+    broken = [x for x in trouble if (x.last_error or {}).get("code") == "capability_mismatch"]
+    if len(broken) < BROKEN_NODES_MAX:
+        return None
+    fact = c.ComputeFailed(view.id, broken[-1].last_error)
+    return Decision((fact,), _lease_us(view), f"{len(broken)} nodes could not be made ready; given up")
+
+
+def _again_us(view: ComputeView, trouble: list[NodeView]) -> int | None:
+    """When a rank may be asked for again: at once at first, ever later where it fails again and again."""
+    proven = view.observed_generation == view.generation
+    times = len(trouble) - (0 if proven else BROKEN_NODES_MAX - 1)
+    if times <= 0:
+        return None
+    last = trouble[-1]
+    wait_us = min(AGAIN_FIRST_US << min(times - 1, 16), AGAIN_LONGEST_US)
+    return (last.deleting_us or last.created_us) + wait_us
+
+
+# ── its own state ───────────────────────────────────────────────────────────────────────────────
+
+
 def _state(view: ComputeView, kept: list[NodeView], wish: int, now_us: int) -> tuple[list[Fact], str]:
-    ready = sum(x.state == n.READY or x.state == n.DRAINING for x in kept)
+    ready = sum(x.state in n.SERVING for x in kept)
+    why = f"{ready} of {wish} nodes are ready"
     if ready >= wish:
         facts: list[Fact] = []
         if view.state != c.READY:
             facts.append(c.ComputeReady(view.id, view.ready_us or now_us, view.generation))
         elif view.observed_generation != view.generation:
             facts.append(c.GenerationApplied(view.id, view.generation))
-        return facts, f"{ready} of {wish} nodes are ready"
+        return facts, why
     errors = [x.last_error for x in kept if x.state in n.COMING and x.last_error]
-    why = f"{ready} of {wish} nodes are ready"
     if errors:
-        return [c.ComputeDegraded(view.id, errors[-1])], f"{why}; {errors[-1].get('message')}"
-    if view.ready_us is None:
+        return _short(view, kept, wish, errors[-1])
+    if view.observed_generation != view.generation:
         return [c.ComputeProvisioning(view.id)], why
-    if view.state == c.DEGRADED:
+    lost = any(
+        x.generation == view.generation and x.state in n.ENDING and x.ready_us is not None and x.rank < wish
+        for x in view.nodes
+    )
+    if lost or view.state == c.RECOVERING:
         return [c.ComputeRecovering(view.id)], why
-    return [c.ComputeRecovering(view.id)], why
+    return [c.ComputeProvisioning(view.id)], why
+
+
+def _short(
+    view: ComputeView, kept: list[NodeView], wish: int, error: dict[str, Any]
+) -> tuple[list[Fact], str]:
+    """Nodes are missing, and why is known."""
+    why = f"{sum(x.state in n.SERVING for x in kept)} of {wish} nodes are ready; {error.get('message')}"
+    if view.state != c.DEGRADED:
+        return [c.ComputeDegraded(view.id, error)], why
+    if (view.last_error or {}).get("message") != error.get("message"):
+        return [c.ComputeNoted(view.id, error)], why
+    return [], why

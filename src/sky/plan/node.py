@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
-from sky.domain.snapshots import NodeCase
+from sky.domain.snapshots import NodeCase, NodeView
 from sky.plan import offer
 from sky.plan.decision import Decision, earliest
 
@@ -90,15 +90,29 @@ def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
             launch_deadline_us=now_us + case.wanted.provision_timeout_us,
         )
         return Decision((bound,), None, f"takes {chosen.provider_name}/{chosen.instance_type}")
+    reasons = "; ".join(choice.reasons)
     if not case.offers_known:
-        why = "; ".join(case.provider_errors) or "waits for offers"
-        return Decision((FetchOffers(),), now_us + OFFERS_WAIT_US, why)
-    if still:
-        why = "; ".join(choice.reasons)
-        return Decision((), min(p["until_us"] for p in still), f"every offer was refused: {why}")
-    message = "nothing that the spec allows can be bought: " + "; ".join(choice.reasons)
+        if case.provider_errors:
+            told = "; ".join(case.provider_errors)
+            if noted := _noted(node, f"its offers are not known: {told}"):
+                return Decision((noted,), None, told)
+            return Decision((FetchOffers(),), now_us + OFFERS_WAIT_US, told)
+        return Decision((FetchOffers(),), now_us + OFFERS_WAIT_US, "waits for offers")
+    if choice.later and case.provider_ids:
+        message = f"nothing can be bought now: {reasons}"
+        noted = None if still else _noted(node, message)
+        again_us = min((p["until_us"] for p in still), default=now_us + PASSED_OVER_US)
+        return Decision((noted,) if noted else (), again_us, message)
+    message = f"nothing that the spec allows can be bought: {reasons}"
     error = {"code": "capability_mismatch", "message": message, "retryable": False}
     return Decision((n.NodeFailed(node.id, error, now_us),), None, message)
+
+
+def _noted(node: NodeView, message: str) -> n.NodeNoted | None:
+    """Why nothing was bought yet, unless that is known."""
+    if (node.last_error or {}).get("message") == message:
+        return None
+    return n.NodeNoted(node.id, {"code": "provider_refused", "message": message, "retryable": True})
 
 
 def _coming(case: NodeCase, now_us: int) -> Decision[Action]:
@@ -121,10 +135,9 @@ def _broken(case: NodeCase, now_us: int, why: str) -> Decision[Action]:
 
 
 def _serving(case: NodeCase, now_us: int) -> Decision[Action]:
-    seen = case.node.last_seen_us or case.node.ready_us or now_us
-    silent_us = now_us - seen
-    if silent_us < 0:  # the wall clock stepped back: silence cannot be measured yet
-        return Decision((), now_us + PROBE_STEADY_US, "serves")
+    # An agent could not be heard before this daemon listened; its lease counts from then at the earliest.
+    seen = max(case.node.last_seen_us or case.node.ready_us or now_us, case.listening_us)
+    silent_us = max(0, now_us - seen)
     if case.ttl_us and silent_us >= case.ttl_us + LEASE_MARGIN_US:
         error = {
             "code": "node_lost",
@@ -132,6 +145,8 @@ def _serving(case: NodeCase, now_us: int) -> Decision[Action]:
             "retryable": True,
         }
         return Decision((n.NodeLost(case.node.id, error, now_us),), None, "its lease ran out")
-    if silent_us >= SILENT_US:
-        return Decision((Probe(),), now_us + PROBE_SILENT_US, f"silent for {silent_us // 1_000_000} s")
-    return Decision((Probe(),), now_us + PROBE_STEADY_US, "serves")
+    if silent_us < SILENT_US:
+        return Decision((Probe(),), now_us + PROBE_STEADY_US, "serves")
+    wait_us = min(max(PROBE_SILENT_US, silent_us // 4), PROBE_STEADY_US)
+    ends_us = seen + case.ttl_us + LEASE_MARGIN_US if case.ttl_us else None
+    return Decision((Probe(),), earliest(now_us + wait_us, ends_us), f"silent for {silent_us // 1_000_000} s")

@@ -26,10 +26,10 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """None will do. ``reasons`` say why each was passed over; ``ever``: one may do later."""
+    """None will do. ``reasons`` say why each was passed over; ``later``: one may do another time."""
 
     reasons: tuple[str, ...]
-    ever: bool
+    later: bool
 
 
 def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: frozenset[str]) -> Chosen | Nothing:
@@ -37,15 +37,17 @@ def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: frozenset[str])
     known = sorted(offers, key=lambda o: o.id)
     candidates: list[tuple[tuple[int, int, int, float, str], Chosen]] = []
     reasons: list[str] = []
-    refused = False
+    later = False
     for place, alternative in enumerate(wanted.alternatives):
         for offer in known:
             if not _from(offer, alternative):
                 continue
             price = _price(offer, wanted.allocation)
             why = _unfit(offer, alternative, price)
+            if why is None and offer.available == 0:
+                why, later = "is sold out", True
             if why is None and offer.id in passed_over:
-                why, refused = "was refused a moment ago", True
+                why, later = "was refused a moment ago", True
             if why is not None or price is None:
                 reasons.append(f"{offer.provider_name}/{offer.instance_type}: {why}")
                 continue
@@ -58,7 +60,8 @@ def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: frozenset[str])
     if not reasons:
         names = ", ".join(dict.fromkeys(a.provider for a in wanted.alternatives)) or "none"
         reasons.append(f"no provider named in the spec ({names}) has an offer")
-    return Nothing(tuple(reasons), ever=refused)
+        later = True
+    return Nothing(tuple(reasons), later)
 
 
 def _from(offer: Offer, wanted: Alternative) -> bool:
@@ -101,7 +104,6 @@ def _unfit(offer: Offer, a: Alternative, price: tuple[str, int] | None) -> str |
             a.architecture is not None and offer.architecture not in (None, a.architecture),
             f"is {offer.architecture}, {a.architecture} wanted",
         ),
-        (offer.available == 0, "is sold out"),
     )
     for failed, why in checks:
         if failed:

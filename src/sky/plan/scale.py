@@ -20,7 +20,8 @@ def target(view: ComputeView, now_us: int) -> tuple[int, int | None]:
     current = min(max(view.target_nodes, low), high)
     slots = max((n.slots for n in view.nodes if n.state in SERVING), default=0)
     per_node = slots or view.wanted.concurrency or 1
-    needed = min(max(-(-(view.waiting + view.running) // per_node), low), high)
+    places = -(-(view.waiting + view.running) // per_node)
+    needed = min(max(places, view.ranks_waited_for, low), high)
     if needed > current:
         return needed, None
     if needed == current:

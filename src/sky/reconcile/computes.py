@@ -26,9 +26,11 @@ class Computes(InnerLoop):
 
     def __init__(self, token_hash: TokenHash) -> None:
         self._token_hash = token_hash
+        self._listening_us = 0
 
     def look(self, tx: Tx, key_id: str) -> Done:
-        view = snapshots.compute_view(tx.connection, key_id)
+        self._listening_us = self._listening_us or tx.now_us
+        view = snapshots.compute_view(tx.connection, key_id, self._listening_us)
         if view is None:
             return Done("there is no such compute")
         decision = plan.plan(view, tx.now_us)

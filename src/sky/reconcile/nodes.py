@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
-from sky.domain.snapshots import NodeCase
+from sky.domain.snapshots import NodeCase, NodeView
 from sky.kit import faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.plan import node as plan
@@ -23,10 +23,13 @@ from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store import snapshots
 from sky.store.db import Database
-from sky.store.tx import Tx
+from sky.store.rows import computes, nodes
+from sky.store.tx import ConflictError, Tx
 from sky.verbs.attempts import error_value
 
 CALL_S_MAX = 120.0
+PREEMPTED = "preempted"
+"""What a provider says of a machine that it has taken back."""
 ENDING_FIRST_US = 50_000
 ENDING_LONGEST_US = 5 * SECOND_US
 REFUSED_AGAIN_US = 30 * SECOND_US
@@ -53,10 +56,12 @@ class Nodes(OuterLoop):
         self._clock = clock
         self._pool = pool
         self._agent_for = agent_for
+        self._listening_us = 0
 
     async def look(self, key_id: str) -> Done:
         now_us = self._clock.now_us()
-        case = await self._db.read(lambda connection: snapshots.node_case(connection, key_id, now_us))
+        self._listening_us = self._listening_us or now_us
+        case = await self._db.read(lambda c: snapshots.node_case(c, key_id, now_us, self._listening_us))
         if case is None:
             return Done("there is no such node")
         decision = plan.plan(case, now_us)
@@ -71,7 +76,7 @@ class Nodes(OuterLoop):
             case plan.FetchOffers():
                 return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, case))
             case Fact() as fact:
-                return Done(decision.why, decision.next_us, lambda tx: _apply(tx, fact))
+                return Done(decision.why, decision.next_us, lambda tx: _apply(tx, case.node, fact))
             case _:
                 return Done(decision.why, decision.next_us)
 
@@ -97,7 +102,9 @@ class Nodes(OuterLoop):
         error = error_value("busy", f"{node.offer.provider_name}: {answer.again}", retryable=True)
         note = n.NodeNoted(node.id, error)
         return Done(
-            f"buying it gave no answer: {answer.again}", now_us + answer.after_us, lambda tx: _apply(tx, note)
+            f"buying it gave no answer: {answer.again}",
+            now_us + answer.after_us,
+            lambda tx: _apply(tx, node, note),
         )
 
     async def _buy(self, provider_id: str, order: LaunchOrder) -> _Launched:
@@ -121,7 +128,9 @@ class Nodes(OuterLoop):
         if machine.state == "gone":
             error = error_value("node_lost", f"its machine ended at once: {machine.reason}", retryable=True)
             return Done(
-                "its machine ended at once", None, lambda tx: _apply(tx, n.NodeBroken(node.id, now_us, error))
+                "its machine ended at once",
+                None,
+                lambda tx: _apply(tx, node, n.NodeBroken(node.id, now_us, error)),
             )
         fact = n.NodeLaunched(
             node.id,
@@ -132,7 +141,7 @@ class Nodes(OuterLoop):
             connect_deadline_us=now_us + case.connect_timeout_us,
         )
         return Done(
-            f"machine {machine.id} is there", now_us + plan.PROBE_COMING_US, lambda tx: _apply(tx, fact)
+            f"machine {machine.id} is there", now_us + plan.PROBE_COMING_US, lambda tx: _apply(tx, node, fact)
         )
 
     def _refused(self, case: NodeCase, refused: Refused, now_us: int) -> Done:
@@ -148,7 +157,7 @@ class Nodes(OuterLoop):
         message = f"{name} was refused: {refused.message}"
         error = error_value("provider_refused", message, retryable=True, reason=refused.code)
         fact = n.NodePassedOver(node.id, [*others, entry], error)
-        return Done(message, None, lambda tx: _apply(tx, fact))
+        return Done(message, None, lambda tx: _apply(tx, node, fact))
 
     # ── asking after it ─────────────────────────────────────────────────────────────────────────
 
@@ -162,18 +171,17 @@ class Nodes(OuterLoop):
             return Done(f"{why}; its provider does not say: {error}", next_us)
         if machine is not None and machine.state != "gone":
             return Done(why, next_us)
-        if machine is None and not self._settled(provider, case, now_us):
+        launched_us = node.launched_us or node.created_us
+        if machine is None and not _settled(provider, launched_us, now_us):
             return Done(f"{why}; not listed yet", next_us)
         reason = (machine.reason if machine else None) or "its provider no longer has it"
         error = error_value("node_lost", f"the machine of node {node.id} is gone: {reason}", retryable=True)
         if node.ready_us is None:
-            broken = error_value("capability_mismatch", f"node {node.id} ended before it was ready: {reason}")
-            return Done(reason, None, lambda tx: _apply(tx, n.NodeBroken(node.id, now_us, broken)))
-        return Done(reason, None, lambda tx: _apply(tx, n.NodeLost(node.id, error, now_us)))
-
-    def _settled(self, provider: Provider, case: NodeCase, now_us: int) -> bool:
-        launched = case.node.launched_us or case.node.created_us
-        return now_us - launched > provider.capabilities.settle_seconds * SECOND_US
+            # A machine that was taken away says nothing about whether another one will do.
+            code = "node_lost" if reason == PREEMPTED else "capability_mismatch"
+            broken = error_value(code, f"node {node.id} ended before it was ready: {reason}", retryable=True)
+            return Done(reason, None, lambda tx: _apply(tx, node, n.NodeBroken(node.id, now_us, broken)))
+        return Done(reason, None, lambda tx: _apply(tx, node, n.NodeLost(node.id, error, now_us)))
 
     # ── giving it back ──────────────────────────────────────────────────────────────────────────
 
@@ -187,13 +195,12 @@ class Nodes(OuterLoop):
                 machine = await provider.find(node.id)
         except (AgainLater, Refused, Gone, TimeoutError) as error:
             return self._not_given_back(case, str(error) or type(error).__name__, now_us)
-        listed = machine is not None or self._settled(provider, case, now_us)
+        # Where no answer to a launch was ever seen, one may have been on its way until the end was asked for.
+        launched_us = node.launched_us if node.machine else node.deleting_us
+        listed = machine is not None or _settled(provider, launched_us or node.created_us, now_us)
         if listed and (machine is None or machine.state == "gone"):
-            return Done(
-                "its provider says that it is gone",
-                None,
-                lambda tx: _apply(tx, n.NodeDeleted(node.id, now_us)),
-            )
+            gone = n.NodeDeleted(node.id, now_us)
+            return Done("its provider says that it is gone", None, lambda tx: _apply(tx, node, gone))
         waited = now_us - (node.deleting_us or now_us)
         again = min(max(ENDING_FIRST_US, waited // 4), ENDING_LONGEST_US)
         return Done("its machine is still ending", now_us + again)
@@ -206,20 +213,26 @@ class Nodes(OuterLoop):
         again = min(max(SECOND_US, waited // 4), REFUSED_AGAIN_US)
 
         def write(tx: Tx) -> None:
-            tx.apply(n.NodeDeletionFailed(node.id, error))
-            view = snapshots.compute_view(tx.connection, node.compute_id)
-            if (
-                view is not None
-                and view.state == c.DELETING
-                and (view.last_error or {}).get("message") != message
-            ):
+            _apply(tx, node, n.NodeDeletionFailed(node.id, error))
+            known = (node.last_error or {}).get("message") == message
+            if not known and computes.state_of(tx.connection, node.compute_id) == c.DELETING:
                 tx.apply(c.DeletionFailed(node.compute_id, error))
 
         return Done(message, now_us + again, write)
 
 
-def _apply(tx: Tx, *facts: Any) -> None:
-    tx.apply(*facts)
+def _settled(provider: Provider, launched_us: int, now_us: int) -> bool:
+    """Whether a machine launched then would be listed by now."""
+    return now_us - launched_us >= provider.capabilities.settle_seconds * SECOND_US
+
+
+def _apply(tx: Tx, node: NodeView, fact: Fact) -> None:
+    """Write a fact down, if the node is still as it was when that was decided; else it is looked at anew."""
+    now = nodes.news(tx.connection, node.id)
+    if now is None or now["state"] != node.state:
+        msg = f"node {node.id} was {node.state} and is {now and now['state']}"
+        raise ConflictError(msg)
+    tx.apply(fact)
 
 
 def _fetch(tx: Tx, case: NodeCase) -> None:

@@ -16,6 +16,8 @@ from sky.store.tx import Born, Moved
 
 _QUIET = (c.LeaseRenewed,)
 _FREES_WORK = (n.NodeReady, n.NodeDrainAborted, n.NodeReconnected, n.NodeConnected)
+_NOTES = (n.NodeNoted, n.NodeDeletionFailed)
+"""Said by the node's own pass, which knows when it wants to look again."""
 _ENDS_WORK = (n.NodeLost, n.NodeDeleting, n.NodeBroken, n.NodeDeleted)
 _ENDED = (
     t.ExecutionSucceeded,
@@ -63,6 +65,10 @@ def _compute(about: Moved) -> Iterator[str]:
 
 def _node(about: Moved) -> Iterator[str]:
     node_id, compute_id = about.row["id"], about.row["compute_id"]
+    if isinstance(about.fact, _NOTES):
+        yield f"computes/{compute_id}"
+        yield f"~compute/{compute_id}"
+        return
     yield f"nodes/{node_id}"
     yield f"computes/{compute_id}"
     yield f"~compute/{compute_id}"

@@ -24,12 +24,13 @@ import uvicorn
 
 from sky.api.app import build_app
 from sky.kit import supervise
-from sky.kit.clock import SystemClock
+from sky.kit.clock import SteadyClock, SystemClock
 from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.server import log, settings, wiring
 from sky.server.peer import OwnerProtocol
 from sky.server.settings import DEFAULT_PORT, Settings, SettingsError
+from sky.store import events
 from sky.store.migrate import NewerDatabaseError, upgrade
 
 BACKLOG = 2048
@@ -70,10 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def serve(chosen: Settings, listener: socket.socket) -> None:
     """Build the daemon, serve on ``listener`` until a signal, and end in order."""
     url = _url(listener)
-    daemon = wiring.build(chosen, SystemClock(), standard(), lambda: url)
+    clock = SteadyClock(SystemClock())
+    daemon = wiring.build(chosen, clock, standard(), lambda: url)
     daemon.services.blobs.prepare()
     (chosen.home / "spool").mkdir(exist_ok=True, mode=0o700)
     daemon.db.start()
+    clock.not_before(await daemon.db.read(events.last_at_us))
     await daemon.db.write(wiring.touch_providers)
     config = uvicorn.Config(
         build_app(daemon.services),

@@ -153,6 +153,12 @@ def last_seq(connection: sa.Connection) -> int:
     return found or 0
 
 
+def last_at_us(connection: sa.Connection) -> int:
+    """The moment of the newest event (0: none)."""
+    newest = sa.select(events.c.at_us).order_by(events.c.seq.desc()).limit(1)
+    return connection.execute(newest).scalar() or 0
+
+
 def first_seq(connection: sa.Connection) -> int:
     """The oldest recorded event that is still kept (0: none)."""
     return connection.execute(sa.select(sa.func.min(events.c.seq))).scalar() or 0

@@ -85,7 +85,7 @@ def bounds_of(spec: Mapping[str, Any]) -> Bounds:
     return Bounds(desired, desired if low is None else low, desired if high is None else high)
 
 
-def compute_view(connection: sa.Connection, compute_id: str) -> ComputeView | None:
+def compute_view(connection: sa.Connection, compute_id: str, listening_us: int = 0) -> ComputeView | None:
     """A compute and its nodes that are not over, with the newest of its definition that never were ready."""
     row = one(connection, _COMPUTE, {"b_id": compute_id})
     if row is None:
@@ -123,10 +123,11 @@ def compute_view(connection: sa.Connection, compute_id: str) -> ComputeView | No
         ranks_waited_for=0 if highest is None else highest + 1,
         idle_since_us=max(ended_us or 0, row["ready_us"] or row["created_us"]),
         nodes=tuple(_node(x) for x in found),
+        listening_us=listening_us,
     )
 
 
-def node_case(connection: sa.Connection, node_id: str, now_us: int) -> NodeCase | None:
+def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us: int = 0) -> NodeCase | None:
     """A node, what its compute wants, and the offers of the providers that its spec names."""
     found = one(connection, _NODE, {"b_id": node_id})
     if found is None:
@@ -153,6 +154,7 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int) -> NodeCase 
         worker=compute.spec["worker"],
         provider_ids=ids,
         provider_errors=errors,
+        listening_us=listening_us,
     )
 
 

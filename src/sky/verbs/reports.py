@@ -105,6 +105,8 @@ def record(tx: Tx, node_id: str, report: agent.Report) -> None:
     window = node["window"] if report.window is None else report.window
     if window > node["window"]:
         tx.touch(f"dispatch/{node['compute_id']}")
+    if report.outcomes and node["state"] == n.DRAINING:
+        tx.touch(f"computes/{node['compute_id']}")
     nodes.heard(tx, node_id, report.number, window)
 
 
