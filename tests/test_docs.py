@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-START_S = 20.0
+START_S = 45.0
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
