@@ -341,7 +341,7 @@ class Result(Answer, frozen=True):
 
 
 class TaskCreate(Request, frozen=True):
-    """One call to make. Its arguments travel inline (base64 in JSON) or as a stored blob: exactly one of both."""
+    """One call to make. Its arguments travel inline (base64 in JSON) or as a stored blob: one of both."""
 
     compute: ShortText
     function: Sha256
