@@ -43,7 +43,10 @@ def test_what_is_asked_for_is_what_is_created(live: Any) -> None:
 
 
 def test_a_file_and_options_over_it(live: Any) -> None:
-    spec = {"specs": [{"provider": {"kind": "local"}, "cpus": 1}], "nodes": {"desired": 0, "min": 0}}
+    spec = {
+        "specs": [{"provider": {"kind": "local"}, "cpus": 1}],
+        "nodes": {"desired": 0, "min": 0, "max": 1},
+    }
     (live.folder / "spec.json").write_text(json.dumps({"spec": spec, "name": "filed"}))
     words = ["compute", "create", "--spec", "spec.json", "--env", "A=1", "--no-wait", "-o", "json"]
     created = live(*words).check().json()

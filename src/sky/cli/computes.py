@@ -97,6 +97,7 @@ def _definition(
 
 def _tell_price(api: Api, spec: v1.ComputeSpec) -> None:
     """Say what the nodes will cost per hour, from the offers as they are now."""
+    api.provide(wanted.provider.kind for wanted in spec.specs)
     prices: list[tuple[float, v1.Offer]] = []
     for wanted in spec.specs:
         page = api.offers(accelerator=wanted.accelerator, max_price=wanted.max_hourly_cost)
@@ -272,10 +273,7 @@ def resize(
     output_: Output = "table",
 ) -> int:
     """Change how many nodes a compute should have."""
-    try:
-        bounds = definition.msgspec.convert(definition.bounds(nodes, "NODES"), v1.NodeBounds)
-    except definition.msgspec.ValidationError as error:
-        raise usage(f"NODES {nodes}: {error}", f"give 0 to {v1.NODES_MAX}") from error
+    bounds = definition.node_bounds(nodes)
     with reading() as api:
         changed = api.send(calls.resize_compute(compute, bounds, None))
         if wait:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from sky.cli import output
 from sky.cli.errors import CliError
 from sky.cli.nouns import near
 from sky.client import calls, calls_machines, daemon
-from sky.client.errors import DaemonUnreachable, NotFound
+from sky.client.errors import DaemonUnreachable, NameTaken, NotFound
 from sky.client.http import Http, Streamed
 from sky.client.request import Call
 from sky.wire import v1
@@ -88,6 +88,23 @@ class Api:
             if page.items or time.monotonic() > deadline_s or not self._asks_providers():
                 return page
             time.sleep(OFFERS_POLL_S)
+
+    def provide(self, kinds: Iterable[str]) -> None:
+        """Add what a compute of these kinds would add when it is created: providers that need no credentials.
+
+        Done before, so that there are prices to tell before anything is bought.
+        """
+        known = {
+            name for p in self.send(calls_machines.list_providers()).items for name in (p.id, p.name, p.kind)
+        }
+        wanted = set(kinds) - known
+        if not wanted:
+            return
+        for kind in self.send(calls_machines.list_provider_kinds()):
+            if kind.kind in wanted and not kind.credential_fields:
+                # Another command may have added it in this moment.
+                with suppress(NameTaken):
+                    self.send(calls_machines.add_provider(v1.ProviderCreate(kind=kind.kind, name=kind.kind)))
 
     def _asks_providers(self) -> bool:
         """Whether a provider has not answered yet, not even with an error."""

@@ -225,6 +225,16 @@ def spec_of(full: dict[str, Any]) -> v1.ComputeSpec:
     return spec
 
 
+def node_bounds(text: str) -> v1.NodeBounds:
+    """How many nodes an argument asks for, checked."""
+    given = bounds(text, "NODES")
+    try:
+        return msgspec.convert(given, v1.NodeBounds)
+    except msgspec.ValidationError as error:
+        rule = str(refused(str(error), v1.NodeBounds, given)).partition(": ")[2]
+        raise usage(f"NODES: {rule}", f"give 0 to {v1.NODES_MAX}") from error
+
+
 def checked(full: dict[str, Any], said: dict[str, Any]) -> v1.ComputeSpec:
     """As ``spec_of``, with what was said by an option called by that option's name."""
     try:

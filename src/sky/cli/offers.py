@@ -14,7 +14,11 @@ from sky.cli import output, render
 from sky.cli.app import Output, noun, only
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.connection import reading
+from sky.client import calls_machines
 from sky.wire import v1
+
+NONE_FIT = "nothing like that is offered; fewer filters or --refresh may show more"
+NONE_ADDED = "no provider was added yet: `sky provider add local --kind local` adds this computer"
 
 
 @only(
@@ -47,11 +51,12 @@ def offers(
             max_price=max_price,
             refresh=refresh or None,
         )
+        nothing = NONE_FIT if page.items or api.send(calls_machines.list_providers()).items else NONE_ADDED
     shown = page.items[:limit]
     if output_ == "json":
         output.json(v1.OfferPage(items=shown))
     elif not shown:
-        output.note("nothing like that is offered; fewer filters or --refresh may show more")
+        output.note(nothing)
     else:
         flexible = ("TYPE", "PROVIDER", "REGION", "ACCELERATOR")
         output.table(render.OFFER_HEADINGS, map(render.offer_row, shown), flexible=flexible)

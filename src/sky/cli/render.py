@@ -147,13 +147,18 @@ def machine_text(spec: v1.Spec) -> str:
 NODE_HEADINGS = ("RANK", "NODE", "STATE", "MACHINE", "$/H", "AGE")
 
 
+def machine(node: v1.Node) -> str | None:
+    """Its provider's name for it, where that is another than ours."""
+    return node.machine if node.machine != node.id else None
+
+
 def node_row(node: v1.Node) -> tuple[object, ...]:
     """One line about a node."""
     return (
         node.rank,
         node.id,
         state(node.state),
-        node.machine if node.machine != node.id else None,
+        machine(node),
         money(node.price_per_hour),
         ago(node.created_at),
     )

@@ -86,7 +86,12 @@ class Screen:
         if status.last_error is not None:
             parts.append(_text(render.error(status.last_error)))
         nodes = [
-            (n.rank, n.id, render.state(n.state), self.phases.get(n.id) if n.state != "ready" else n.machine)
+            (
+                n.rank,
+                n.id,
+                render.state(n.state),
+                self.phases.get(n.id) if n.state != "ready" else render.machine(n),
+            )
             for n in self.nodes
         ]
         parts += [Text(), _table(("RANK", "NODE", "STATE", "MACHINE"), nodes)]
