@@ -21,7 +21,7 @@ BROKEN_NODES_MAX = 3
 """Nodes that may fail to become ready before a compute that never was ready is given up."""
 AGAIN_FIRST_US = 30_000_000
 AGAIN_LONGEST_US = 600_000_000
-"""How long nothing is bought for a rank whose machines did not become ready, after the first and after many."""
+"""How long nothing is bought for a rank whose machines break, after the first and after many of them."""
 DRAIN_CHECK_US = 10_000_000
 LEASE_GRACE_US = 60_000_000
 """How long holders have to be heard again by a daemon that has just started."""
@@ -206,15 +206,13 @@ def _state(view: ComputeView, kept: list[NodeView], wish: int, now_us: int) -> t
     errors = [x.last_error for x in kept if x.state in n.COMING and x.last_error]
     if errors:
         return _short(view, kept, wish, errors[-1])
-    if view.observed_generation != view.generation:
-        return [c.ComputeProvisioning(view.id)], why
     lost = any(
         x.generation == view.generation and x.state in n.ENDING and x.ready_us is not None and x.rank < wish
         for x in view.nodes
     )
-    if lost or view.state == c.RECOVERING:
-        return [c.ComputeRecovering(view.id)], why
-    return [c.ComputeProvisioning(view.id)], why
+    if view.observed_generation == view.generation and (lost or view.state == c.RECOVERING):
+        return [] if view.state == c.RECOVERING else [c.ComputeRecovering(view.id)], why
+    return [] if view.state == c.PROVISIONING else [c.ComputeProvisioning(view.id)], why
 
 
 def _short(
