@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import signal
 import socket
 import sys
 from collections.abc import Generator, Sequence
@@ -68,6 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Server(uvicorn.Server):
+    """The HTTP server without its own signal handling, which would end the process before we have."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    def finish(self) -> None:
+        """Take no more requests; asked again, wait for no open one either."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
 async def serve(chosen: Settings, listener: socket.socket) -> None:
     """Build the daemon, serve on ``listener`` until a signal, and end in order."""
     url = _url(listener)
@@ -92,7 +106,9 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
         backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, round(chosen.stop_seconds)),
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.finish)
     loops = asyncio.create_task(supervise.forever("loops", daemon.runner.run_forever))
     try:
         with _announced(chosen.home, url):
