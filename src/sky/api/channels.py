@@ -8,7 +8,6 @@ a client's half breaks, or the node hangs up, the whole is over.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -147,30 +146,30 @@ class Channels:
 
 
 async def _carry(session: Session, body: AsyncIterator[bytes]) -> None:
+    """Send ``body`` to its end or to the session's. Raises ComputeNotConnected when the node gave up."""
     over = asyncio.ensure_future(session.over.wait())
     try:
         while True:
             piece = asyncio.ensure_future(_next(body))
             await asyncio.wait({piece, over}, return_when=asyncio.FIRST_COMPLETED)
-            if not piece.done():
+            if over.done():
                 piece.cancel()
                 await asyncio.gather(piece, return_exceptions=True)
-                if session.failure is not None:
-                    raise ComputeNotConnected(session.failure, details={"node": session.node_id})
-                return
+                break
             content = piece.result()
             if content is None:
-                with contextlib.suppress(SessionEndedError):
-                    await session.send(agent.Eof())
-                return
+                await session.send(agent.Eof())
+                break
             await session.send_bytes(content)
     except SessionEndedError:
-        return
+        pass
     except BaseException:
         session.close()
         raise
     finally:
         over.cancel()
+    if session.failure is not None:
+        raise ComputeNotConnected(session.failure, details={"node": session.node_id})
 
 
 async def _next(body: AsyncIterator[bytes]) -> bytes | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -17,31 +17,46 @@ from sky.domain import compute as domain
 from sky.domain import node as node_domain
 from sky.domain.errors import NotFound
 from sky.domain.money import machine_cost_micro, to_usd
-from sky.kit import ids
+from sky.kit import codec, ids
 from sky.kit.clock import to_datetime
 from sky.store.schema import computes, generations, nodes
 from sky.store.views.errors import error_of, moment
+from sky.store.views.hot import HotRead
 from sky.store.views.paging import WHOLE_LIST_MAX, cut, place_of
 from sky.wire import v1
 
 KIND = "computes"
 
-_BY_ID: Any = sa.select(computes).where(computes.c.id == sa.bindparam("b_ref"))
-_BY_NAME: Any = sa.select(computes).where(
-    computes.c.name == sa.bindparam("b_ref"), computes.c.deleted_us.is_(None)
+_SHOWN = (
+    computes.c.id,
+    computes.c.name,
+    computes.c.generation,
+    computes.c.revision,
+    sa.cast(computes.c.spec, sa.Text).label("spec"),
+    computes.c.state,
+    computes.c.observed_generation,
+    sa.cast(computes.c.drift, sa.Text).label("drift"),
+    sa.cast(computes.c.last_error, sa.Text).label("last_error"),
+    computes.c.lease_owner,
+    computes.c.lease_expires_us,
+    computes.c.created_us,
 )
-_ID_BY_ID: Any = sa.select(computes.c.id).where(computes.c.id == sa.bindparam("b_ref"))
-_ID_BY_NAME: Any = sa.select(computes.c.id).where(
-    computes.c.name == sa.bindparam("b_ref"), computes.c.deleted_us.is_(None)
-)
-_COSTING: Any = sa.select(
+_MEANT_BY_ID = computes.c.id == sa.bindparam("b_ref")
+_MEANT_BY_NAME = sa.and_(computes.c.name == sa.bindparam("b_ref"), computes.c.deleted_us.is_(None))
+_BY_ID = HotRead(sa.select(*_SHOWN).where(_MEANT_BY_ID))
+_BY_NAME = HotRead(sa.select(*_SHOWN).where(_MEANT_BY_NAME))
+_ID_BY_ID = HotRead(sa.select(computes.c.id).where(_MEANT_BY_ID))
+_ID_BY_NAME = HotRead(sa.select(computes.c.id).where(_MEANT_BY_NAME))
+_COST = (
     nodes.c.compute_id,
     nodes.c.state,
     nodes.c.price_micro,
     nodes.c.billing_unit,
     nodes.c.launched_us,
     nodes.c.terminated_us,
-).where(nodes.c.compute_id.in_(sa.bindparam("ids", expanding=True)))
+)
+_COST_OF_ONE = HotRead(sa.select(*_COST).where(nodes.c.compute_id == sa.bindparam("b_id")))
+_COST_OF_MANY: Any = sa.select(*_COST).where(nodes.c.compute_id.in_(sa.bindparam("ids", expanding=True)))
 
 
 def missing(noun: str, ref: str) -> NotFound:
@@ -52,18 +67,23 @@ def missing(noun: str, ref: str) -> NotFound:
 
 def resolve(connection: sa.Connection, ref: str) -> str:
     """The id of the compute that ``ref`` (an id, or the name of one that is not deleted) names."""
-    found = connection.execute(_ID_BY_ID if ids.is_id(ref) else _ID_BY_NAME, {"b_ref": ref}).scalar()
-    if found is None:
+    found = (_ID_BY_ID if ids.is_id(ref) else _ID_BY_NAME).rows(connection, b_ref=ref)
+    if not found:
         raise missing("compute", ref)
-    return found
+    return found[0][0]
 
 
 def get(connection: sa.Connection, ref: str, now_us: int) -> v1.Compute:
     """One compute, by id or name."""
-    row = connection.execute(_BY_ID if ids.is_id(ref) else _BY_NAME, {"b_ref": ref}).mappings().first()
-    if row is None:
+    row = _row(connection, ref)
+    return _shown(row, _sums(_COST_OF_ONE.rows(connection, b_id=row.id), now_us)[row.id])
+
+
+def _row(connection: sa.Connection, ref: str) -> _Row:
+    found = (_BY_ID if ids.is_id(ref) else _BY_NAME).rows(connection, b_ref=ref)
+    if not found:
         raise missing("compute", ref)
-    return _shown(row, _sums(connection, [row["id"]], now_us)[row["id"]])
+    return _Row(*found[0])
 
 
 def page(
@@ -76,7 +96,7 @@ def page(
     owned: bool | None = None,
 ) -> v1.ComputePage:
     """Some computes, newest first; deleted ones only by their state. ``owned``: whether somebody holds it."""
-    query = sa.select(computes).order_by(computes.c.seq.desc()).limit(limit + 1)
+    query = sa.select(*_SHOWN, computes.c.seq).order_by(computes.c.seq.desc()).limit(limit + 1)
     if (place := place_of(KIND, cursor)) is not None:
         query = query.where(computes.c.seq < place)
     there = computes.c.state != domain.DELETED
@@ -84,18 +104,17 @@ def page(
     if owned is not None:
         held = sa.and_(computes.c.lease_owner.is_not(None), computes.c.lease_expires_us > now_us)
         query = query.where(held if owned else sa.not_(sa.func.coalesce(held, False)))
-    rows = connection.execute(query).mappings().all()
-    shown, following = cut(rows, limit, KIND, lambda row: row["seq"])
-    sums = _sums(connection, [row["id"] for row in shown], now_us)
-    return v1.ComputePage(items=tuple(_shown(row, sums[row["id"]]) for row in shown), next_cursor=following)
+    rows = connection.execute(query).all()
+    shown, following = cut(rows, limit, KIND, lambda row: row.seq)
+    found = [_Row._make(tuple(row)[:-1]) for row in shown]
+    costs = connection.execute(_COST_OF_MANY, {"ids": [row.id for row in found]}).all() if found else ()
+    sums = _sums(costs, now_us)
+    return v1.ComputePage(items=tuple(_shown(row, sums[row.id]) for row in found), next_cursor=following)
 
 
 def lease(connection: sa.Connection, ref: str) -> v1.Lease:
     """Who holds a compute."""
-    row = connection.execute(_BY_ID if ids.is_id(ref) else _BY_NAME, {"b_ref": ref}).mappings().first()
-    if row is None:
-        raise missing("compute", ref)
-    return _lease(row)
+    return _lease(_row(connection, ref))
 
 
 # ── generations ─────────────────────────────────────────────────────────────────────────────────
@@ -141,6 +160,23 @@ def generation_page(
 # ── shapes ──────────────────────────────────────────────────────────────────────────────────────
 
 
+class _Row(NamedTuple):
+    """The columns of ``_SHOWN``; those of JSON as text."""
+
+    id: str
+    name: str | None
+    generation: int
+    revision: int
+    spec: str
+    state: v1.ComputeState
+    observed_generation: int
+    drift: str | None
+    last_error: str | None
+    lease_owner: str | None
+    lease_expires_us: int | None
+    created_us: int
+
+
 class _Sums(msgspec.Struct):
     ready: int = 0
     total: int = 0
@@ -148,46 +184,48 @@ class _Sums(msgspec.Struct):
     cost_micro: int = 0
 
 
-def _sums(connection: sa.Connection, compute_ids: Sequence[str], now_us: int) -> Mapping[str, _Sums]:
+def _sums(rows: Sequence[Sequence[Any]], now_us: int) -> Mapping[str, _Sums]:
     found: dict[str, _Sums] = defaultdict(_Sums)
-    if not compute_ids:
-        return found
-    for row in connection.execute(_COSTING, {"ids": list(compute_ids)}):
-        sums = found[row.compute_id]
-        sums.ready += row.state == node_domain.READY
-        sums.total += row.state not in node_domain.FINAL
-        if row.launched_us is None:
+    for compute_id, state, price_micro, billing_unit, launched_us, terminated_us in rows:
+        sums = found[compute_id]
+        sums.ready += state == node_domain.READY
+        sums.total += state not in node_domain.FINAL
+        if launched_us is None:
             continue
-        until_us = now_us if row.terminated_us is None else row.terminated_us
-        sums.price_micro += row.price_micro if row.terminated_us is None else 0
-        sums.cost_micro += machine_cost_micro(row.price_micro, until_us - row.launched_us, row.billing_unit)
+        until_us = now_us if terminated_us is None else terminated_us
+        sums.price_micro += price_micro if terminated_us is None else 0
+        sums.cost_micro += machine_cost_micro(price_micro, until_us - launched_us, billing_unit)
     return found
 
 
-def _lease(row: sa.RowMapping) -> v1.Lease:
-    return v1.Lease(owner=row["lease_owner"], expires_at=moment(row["lease_expires_us"]))
+def _lease(row: _Row) -> v1.Lease:
+    return v1.Lease(owner=row.lease_owner, expires_at=moment(row.lease_expires_us))
 
 
-def _shown(row: sa.RowMapping, sums: _Sums) -> v1.Compute:
+def _shown(row: _Row, sums: _Sums) -> v1.Compute:
     return v1.Compute(
-        id=row["id"],
-        name=row["name"],
-        generation=row["generation"],
-        revision=row["revision"],
-        spec=msgspec.convert(row["spec"], v1.ComputeSpec),
+        id=row.id,
+        name=row.name,
+        generation=row.generation,
+        revision=row.revision,
+        spec=_spec.decode(row.spec),
         status=v1.ComputeStatus(
-            state=row["state"],
-            observed_generation=row["observed_generation"],
+            state=row.state,
+            observed_generation=row.observed_generation,
             nodes_ready=sums.ready,
             nodes_total=sums.total,
-            drift=tuple(row["drift"] or ()),
-            last_error=error_of(row["last_error"]),
+            drift=() if row.drift is None else _drift.decode(row.drift) or (),
+            last_error=None if row.last_error is None else error_of(codec.loads(row.last_error)),
             price_per_hour=to_usd(sums.price_micro),
             cost=to_usd(sums.cost_micro),
         ),
         lease=_lease(row),
-        created_at=to_datetime(row["created_us"]),
+        created_at=to_datetime(row.created_us),
     )
+
+
+_spec = msgspec.json.Decoder(v1.ComputeSpec)
+_drift = msgspec.json.Decoder(tuple[str, ...] | None)
 
 
 def _generation(row: sa.RowMapping) -> v1.Generation:

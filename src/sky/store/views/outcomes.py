@@ -16,7 +16,6 @@ from sky.domain.task import UNDONE
 from sky.store.blobs import inline_of
 from sky.store.schema import executions, items, tasks
 from sky.store.views import tasks as views
-from sky.store.views.errors import error_of
 from sky.wire import v1
 from sky.wire.error import Error
 
@@ -62,7 +61,7 @@ def ending(connection: sa.Connection, task_id: str) -> Ended | None:
         state=task["state"],
         sha256=sha256,
         content=content,
-        error=None if speaker is None else error_of(speaker["error"]),
+        error=views.error_in(speaker),
         node_id=None if speaker is None else speaker["node_id"],
         console_lines=views.console_lines(tried),
     )
@@ -86,7 +85,7 @@ def page(connection: sa.Connection, correlation_id: str, after: int, limit: int)
             seq=row["outcome_seq"],
             result=contents.get(hashes[row["id"]] or ""),
             result_sha256=hashes[row["id"]],
-            error=None if (speaker := spoken[row["id"]]) is None else error_of(speaker["error"]),
+            error=views.error_in(speaker := spoken[row["id"]]),
             node_id=None if speaker is None else speaker["node_id"],
             seconds=views.seconds(speaker),
             console_lines=views.console_lines(tried[row["id"]]),
@@ -96,11 +95,11 @@ def page(connection: sa.Connection, correlation_id: str, after: int, limit: int)
     return v1.TaskOutcomePage(items=found, next_cursor=found[-1].seq, open=left)
 
 
-def _hash(task: sa.RowMapping, speaker: sa.RowMapping | None) -> str | None:
+def _hash(task: views.Row, speaker: views.Row | None) -> str | None:
     """The content that tells the outcome: the result, or the pickled exception of a failure."""
     if task["result_sha256"] is not None:
         return task["result_sha256"]
-    error = None if speaker is None else error_of(speaker["error"])
+    error = views.error_in(speaker)
     return None if error is None else (error.details or {}).get("payload_sha256")
 
 

@@ -14,18 +14,30 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.task import DONE, SUCCEEDED
+from sky.kit import codec
 from sky.kit.clock import SECOND_US, to_datetime
 from sky.store.schema import executions, tasks
 from sky.store.views.computes import missing
 from sky.store.views.errors import error_of, moment
+from sky.store.views.hot import HotRead
 from sky.store.views.paging import WHOLE_LIST_MAX, cut, place_of
 from sky.wire import v1
+from sky.wire.error import Error
 
 KIND = "tasks"
 
-_TASK: Any = sa.select(tasks).where(tasks.c.id == sa.bindparam("b_id"))
-_EXECUTIONS: Any = (
-    sa.select(executions)
+Row = Mapping[Any, Any]
+
+_ATTEMPT = (
+    *(c for c in executions.columns if c.name not in {"seq", "error", "late_report", "version"}),
+    sa.cast(executions.c.error, sa.Text).label("error"),
+)
+_TASK = HotRead(sa.select(tasks).where(tasks.c.id == sa.bindparam("b_id")))
+_ATTEMPTS_OF_ONE = HotRead(
+    sa.select(*_ATTEMPT).where(executions.c.task_id == sa.bindparam("b_id")).order_by(executions.c.ordinal)
+)
+_ATTEMPTS_OF_MANY: Any = (
+    sa.select(*_ATTEMPT)
     .where(executions.c.task_id.in_(sa.bindparam("ids", expanding=True)))
     .order_by(executions.c.ordinal)
 )
@@ -37,19 +49,21 @@ def get(connection: sa.Connection, task_id: str) -> v1.Task:
     return _shown(row, attempts(connection, [task_id])[task_id])
 
 
-def task_row(connection: sa.Connection, task_id: str) -> sa.RowMapping:
+def task_row(connection: sa.Connection, task_id: str) -> Row:
     """The row of a task, or NotFound."""
-    row = connection.execute(_TASK, {"b_id": task_id}).mappings().first()
-    if row is None:
+    found = _TASK.named(connection, b_id=task_id)
+    if not found:
         raise missing("task", task_id)
-    return row
+    return found[0]
 
 
-def attempts(connection: sa.Connection, task_ids: Sequence[str]) -> Mapping[str, list[sa.RowMapping]]:
+def attempts(connection: sa.Connection, task_ids: Sequence[str]) -> Mapping[str, list[Row]]:
     """The executions of tasks, each task's in the order they were made."""
-    found: dict[str, list[sa.RowMapping]] = defaultdict(list)
-    if task_ids:
-        for row in connection.execute(_EXECUTIONS, {"ids": list(task_ids)}).mappings():
+    found: dict[str, list[Row]] = defaultdict(list)
+    if len(task_ids) == 1:
+        found[task_ids[0]] = [*_ATTEMPTS_OF_ONE.named(connection, b_id=task_ids[0])]
+    elif task_ids:
+        for row in connection.execute(_ATTEMPTS_OF_MANY, {"ids": list(task_ids)}).mappings():
             found[row["task_id"]].append(row)
     return found
 
@@ -85,7 +99,7 @@ def execution(connection: sa.Connection, task_id: str, ordinal: int) -> v1.Execu
     task_row(connection, task_id)
     row = (
         connection.execute(
-            sa.select(executions).where(executions.c.task_id == task_id, executions.c.ordinal == ordinal)
+            sa.select(*_ATTEMPT).where(executions.c.task_id == task_id, executions.c.ordinal == ordinal)
         )
         .mappings()
         .first()
@@ -102,7 +116,7 @@ def execution_page(
     task_row(connection, task_id)
     many = limit or WHOLE_LIST_MAX
     query = (
-        sa.select(executions)
+        sa.select(*_ATTEMPT)
         .where(executions.c.task_id == task_id)
         .order_by(executions.c.ordinal)
         .limit(many + 1)
@@ -114,7 +128,7 @@ def execution_page(
     return v1.ExecutionPage(items=tuple(map(_attempt, shown)), next_cursor=following)
 
 
-def deciding(task: sa.RowMapping, tried: Sequence[sa.RowMapping]) -> sa.RowMapping | None:
+def deciding(task: Row, tried: Sequence[Row]) -> Row | None:
     """The execution that speaks for an ended task: the newest of its lowest rank in the task's state."""
     same = [row for row in tried if row["state"] == task["state"]] or list(tried)
     if not same:
@@ -122,7 +136,7 @@ def deciding(task: sa.RowMapping, tried: Sequence[sa.RowMapping]) -> sa.RowMappi
     return min(same, key=lambda row: (row["rank"], -row["ordinal"]))
 
 
-def console_lines(tried: Sequence[sa.RowMapping]) -> int:
+def console_lines(tried: Sequence[Row]) -> int:
     """How many lines of output all attempts wrote."""
     return sum(row["console_lines"] or 0 for row in tried)
 
@@ -130,7 +144,7 @@ def console_lines(tried: Sequence[sa.RowMapping]) -> int:
 # ── shapes ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shown(row: sa.RowMapping, tried: Sequence[sa.RowMapping]) -> v1.Task:
+def _shown(row: Row, tried: Sequence[Row]) -> v1.Task:
     return v1.Task(
         id=row["id"],
         compute_id=row["compute_id"],
@@ -149,7 +163,7 @@ def _shown(row: sa.RowMapping, tried: Sequence[sa.RowMapping]) -> v1.Task:
     )
 
 
-def _attempt(row: sa.RowMapping) -> v1.Execution:
+def _attempt(row: Row) -> v1.Execution:
     return v1.Execution(
         id=row["id"],
         ordinal=row["ordinal"],
@@ -160,22 +174,27 @@ def _attempt(row: sa.RowMapping) -> v1.Execution:
         started_at=moment(row["started_us"]),
         finished_at=moment(row["finished_us"]),
         result_sha256=row["result_sha256"],
-        error=error_of(row["error"]),
+        error=error_in(row),
     )
 
 
-def seconds(row: sa.RowMapping | None) -> float:
+def error_in(row: Row | None) -> Error | None:
+    """Why an execution did not succeed."""
+    return None if row is None or row["error"] is None else error_of(codec.loads(row["error"]))
+
+
+def seconds(row: Row | None) -> float:
     """How long an execution ran."""
     if row is None or row["started_us"] is None or row["finished_us"] is None:
         return 0.0
     return max(0, row["finished_us"] - row["started_us"]) / SECOND_US
 
 
-def ended(task: sa.RowMapping) -> bool:
+def ended(task: Row) -> bool:
     """Whether a task has its outcome."""
     return task["state"] in DONE
 
 
-def succeeded(task: sa.RowMapping) -> bool:
+def succeeded(task: Row) -> bool:
     """Whether that outcome is a result."""
     return task["state"] == SUCCEEDED
