@@ -197,9 +197,11 @@ def test_resizing_waits_until_it_is_so(live: Any) -> None:
 def test_view_piped_is_a_line_per_event_until_the_end(live: Any) -> None:
     live("compute", "create", "seen", "--cpus", "1").check()
     view = live.begin("compute", "view", "seen")
+    first = view.stdout.readline()
     live("compute", "delete", "seen", "--yes").check()
     out, err = view.communicate(timeout=30)
     assert view.returncode == 0, err
+    assert first.rstrip().endswith("compute requested")
     assert "compute ready" in out
     assert out.rstrip().splitlines()[-1].endswith("compute deleted")
     assert "\x1b" not in out
