@@ -36,7 +36,6 @@ DOCSTRING_FROM_LINES = 40
 # The ratchets. Length of each file and function that is over its limit: never more, and here no longer than
 # it is so. The numbers come down with the code.
 LONG_FILES = {
-    "src/sky/wire/v1.py": 707,
 }
 LONG_FUNCTIONS: dict[str, int] = {}
 

@@ -1,6 +1,7 @@
 """Ends attempts that nobody will report: lost nodes, passed deadlines, unconfirmed cancels.
 
 Decides: nothing; ``plan/attempt`` does. Never: ends what may still be reported in time.
+Follows: an attempt on a node that is merely unreachable goes on, and its report is still taken.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Keeps a compute's node rows and state as its plan wants them.
 
-Decides: nothing; ``plan/compute`` does. Never: buys. Follows: running it twice in a row changes nothing.
+Decides: nothing; ``plan/compute`` does. Never: buys.
+Follows: running it twice in a row changes nothing.
 """
 
 from __future__ import annotations

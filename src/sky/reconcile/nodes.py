@@ -21,7 +21,7 @@ from sky.plan import node as plan
 from sky.providers.base import AgainLater, AgentSetup, Gone, LaunchOrder, Machine, Provider, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
-from sky.store import snapshots
+from sky.store import passes, snapshots
 from sky.store.db import Database
 from sky.store.rows import computes, nodes
 from sky.store.tx import ConflictError, Tx
@@ -237,4 +237,4 @@ def _apply(tx: Tx, node: NodeView, fact: Fact) -> None:
 
 def _fetch(tx: Tx, case: NodeCase) -> None:
     for provider_id in case.provider_ids:
-        tx.touch(f"offers/{provider_id}")
+        passes.begin(tx, f"offers/{provider_id}")

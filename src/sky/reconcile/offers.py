@@ -1,6 +1,7 @@
 """Keeps each provider's offers in the table, fetched when somebody needs them.
 
 Decides: when a fetched list replaces the one before. Never: drops a list because the next fetch failed.
+Follows: why a provider does not answer stands on its row, and in the reasons of whoever waits for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a loop is, and what one pass of it says when it ends.
 
 Decides: those two shapes. Never: when a pass runs (``runner``).
+Follows: a pass ends with what it decided in words, which ``sky why`` shows.
 """
 
 from __future__ import annotations

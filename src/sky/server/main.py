@@ -91,7 +91,7 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     (chosen.home / "spool").mkdir(exist_ok=True, mode=0o700)
     daemon.db.start()
     clock.not_before(await daemon.db.read(events.last_at_us))
-    await daemon.db.write(wiring.touch_providers)
+    await daemon.db.write(lambda tx: wiring.look_around(tx, daemon.services.rules))
     config = uvicorn.Config(
         build_app(daemon.services),
         http=OwnerProtocol,

@@ -7,6 +7,7 @@ tell, the peer is nobody and must bring a token.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import socket
@@ -78,8 +79,8 @@ class OwnerProtocol(HttpToolsProtocol):
     It stands in the request's scope as ``scope["state"]["peer_uid"]``.
     """
 
-    def connection_made(self, transport: object) -> None:  # type: ignore[override]
-        super().connection_made(transport)  # type: ignore[arg-type]
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
         ours, port = self.server or ("", None)
         uid = uid_of(self.client, (ours, port)) if self.client and port is not None else None
         self.app_state = {**self.app_state, "peer_uid": uid}

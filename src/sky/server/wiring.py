@@ -17,6 +17,7 @@ from sky.kit.clock import Clock
 from sky.kit.signals import Signals
 from sky.kit.version import VERSION
 from sky.providers.base import AgentSetup, Context, Kind, Refused
+from sky.providers.local.provider import LocalProvider
 from sky.providers.registry import Registry, check_config
 from sky.reconcile import wakes
 from sky.reconcile.attempts import Attempts
@@ -34,6 +35,7 @@ from sky.store.db import Committed, Database
 from sky.store.events import Hub
 from sky.store.rows import providers
 from sky.store.tx import Tx
+from sky.verbs.spec_rules import ensure_default
 
 TICK_STALE_S = 15.0
 """A daemon whose loops have not ticked for this long is not ready."""
@@ -171,8 +173,10 @@ def deployment_of(keys: Keys) -> str:
     return keys.node_token_hash("deployment")[:16]
 
 
-def touch_providers(tx: Tx) -> None:
-    """At a start: look at what every provider has, since machines may have ended meanwhile."""
+def look_around(tx: Tx, rules: Rules) -> None:
+    """At a start: this computer is a provider, and what every provider has is looked at, since machines may
+    have ended meanwhile."""
+    ensure_default(tx, LocalProvider.kind, rules)
     for provider_id in providers.ids(tx.connection):
         tx.touch(f"sweep/{provider_id}")
 

@@ -48,6 +48,12 @@ def claim(tx: Tx, key: str, holder: str, until_us: int) -> bool:
     return _CLAIM.run(tx.connection, asked) == 1
 
 
+def begin(tx: Tx, key: str) -> None:
+    """Make a key due now, unless it is due at some moment already."""
+    if _BEGIN.run(tx.connection, {"b_key": key, "b_now": tx.now_us}):
+        tx.touch(key)
+
+
 def release(tx: Tx, holder: str) -> None:
     """Let go of every key of a holder that ends."""
     tx.connection.execute(
@@ -121,6 +127,11 @@ _CLAIM = prepared(
         ),
     )
     .values(holder=sa.bindparam("b_holder"), held_until_us=sa.bindparam("b_until"))
+)
+_BEGIN = prepared(
+    sa.update(passes)
+    .where(passes.c.key == sa.bindparam("b_key"), passes.c.due_us.is_(None))
+    .values(due_us=sa.bindparam("b_now"))
 )
 _FINISH = prepared(
     sa.update(passes)

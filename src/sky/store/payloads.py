@@ -7,7 +7,7 @@ nouns' tables). Follows: a payload can be decoded on its own, by its ``type``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from sky.domain.lifecycle import Fact
 from sky.wire import v1
@@ -29,8 +29,8 @@ def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None)
             error=_message(getattr(fact, "last_error", None)),
             rank=row["rank"],
         )
-    state = name.removeprefix("task.")
-    return v1.TaskEvent(compute=row["compute_id"], task=row["id"], state=state)  # pyright: ignore[reportArgumentType]
+    state = cast("v1.TaskEventState", name.removeprefix("task."))
+    return v1.TaskEvent(compute=row["compute_id"], task=row["id"], state=state)
 
 
 def _compute(name: str, row: Mapping[str, Any], fact: Fact | None) -> v1.Event:

@@ -1,6 +1,7 @@
 """Finds what a request names, by id or by name, inside its own transaction.
 
 Decides: which row a reference means, and how a missing one is refused. Never: writes.
+Follows: every verb refuses a missing row with the same words.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _check_secrets(spec: v1.ComputeSpec) -> None:
 
 def _kind_of(tx: Tx, ref: str, field: str, rules: Rules) -> str:
     if ref in rules.kinds:
-        _ensure_default(tx, ref, rules)
+        ensure_default(tx, ref, rules)
         return ref
     row = providers.find(tx.connection, ref)
     if row is None or row["kind"] not in rules.kinds:
@@ -87,7 +87,7 @@ def _kind_of(tx: Tx, ref: str, field: str, rules: Rules) -> str:
     return row["kind"]
 
 
-def _ensure_default(tx: Tx, kind: str, rules: Rules) -> None:
+def ensure_default(tx: Tx, kind: str, rules: Rules) -> None:
     """A kind that needs no credentials serves as it is: its row is made when it is first named."""
     if providers.count_of_kind(tx.connection, kind):
         return

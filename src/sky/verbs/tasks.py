@@ -96,9 +96,9 @@ def retry(tx: Tx, task_id: str, body: v1.ExecutionCreate) -> str:
     chosen = [row for row in newest if row["state"] != t.SUCCEEDED]
     if body.ranks is not None:
         unknown = sorted(set(body.ranks) - {row["rank"] for row in newest})
-        if unknown:
+        if unknown or not body.ranks:
             raise invalid(
-                "ranks", unknown, f"ranks that the task ran on: {sorted({r['rank'] for r in newest})}"
+                "ranks", unknown or [], f"ranks that the task ran on: {sorted({r['rank'] for r in newest})}"
             )
         chosen = [row for row in newest if row["rank"] in body.ranks]
     doubtful = [row["rank"] for row in chosen if row["state"] == t.INDETERMINATE]

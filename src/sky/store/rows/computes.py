@@ -1,6 +1,7 @@
 """Computes and their generations, as rows.
 
 Decides: which row a reference means. Never: moves a state (``tx`` does).
+Follows: a name means a live compute; an id means that compute for ever.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Nodes, as rows.
 
 Decides: nothing. Never: moves a state (``tx`` does); what is written here is when an agent was last heard.
+Follows: hearing from an agent wakes no loop and makes no client's revision stale.
 """
 
 from __future__ import annotations

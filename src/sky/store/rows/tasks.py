@@ -1,6 +1,7 @@
 """Tasks, their executions and their items, as rows.
 
 Decides: nothing. Never: moves a state (``tx`` does).
+Follows: rows come in the order in which they were made, never by time.
 """
 
 from __future__ import annotations
