@@ -152,9 +152,16 @@ class Daemon:
 
     def close(self) -> None:
         self.stop()
+        self.on_loop(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     def _admit(self, request: web.Request) -> None:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}" or not request.headers.get("X-Sky-Node"):

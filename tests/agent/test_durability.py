@@ -131,6 +131,8 @@ def test_work_that_comes_again_is_not_run_again(node: Any, tmp_path: Path) -> No
     node.send_all([item, item])
     node.send_all([item])
     assert node.outcome(item.execution).state == "succeeded"
+    # Whatever was said of it before a later call is answered has been heard by then.
+    assert node.value(lambda: 1) == 1
     told = node.daemon.outcomes_told.count(item.execution)
     node.send_all([item])
     assert node.value(lambda: 1) == 1
@@ -229,7 +231,7 @@ def spawning(path: str) -> None:
     time.sleep(300)
 
 
-@pytest.mark.parametrize("how", ["kill", "term", "stop", "lease"])
+@pytest.mark.parametrize("how", ["kill", "term", "stop", "lease", "home"])
 def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_path: Path, how: str) -> None:
     daemon.lease_seconds = 1.0 if how == "lease" else 0.0
     node = node_of(worker={"executor": "process", "concurrency": 2}).start()
@@ -243,6 +245,8 @@ def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_p
             node.signal(signal.SIGTERM)
         case "stop":
             daemon.say(__import__("sky.wire.agent", fromlist=["Stop"]).Stop(reason="given back"))
+        case "home":
+            node.home.rename(tmp_path / "taken away")
         case _:
             began = time.monotonic()
             daemon.answering = False
@@ -253,6 +257,8 @@ def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_p
     if how == "lease":
         assert "lease is 1 s" in node.log
         assert 0.8 < time.monotonic() - began < 4.0
+    elif how == "home":
+        assert "its home is gone" in (tmp_path / "taken away" / "agent.log").read_text()
     elif how == "stop":
         assert "given back" in node.log
 

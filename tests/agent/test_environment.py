@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import socket
 import sys
 import threading
@@ -142,7 +143,7 @@ def test_workers_that_cannot_start_say_why(node_of: Any, until: Any, tmp_path: P
         "import sys\nif 'sky.agent.child' in sys.orig_argv:\n    raise SystemExit('not allowed here')\n"
     )
     node = node_of()
-    node.extra = {"PYTHONPATH": str(tmp_path)}
+    node.extra = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     node.start(ready=False)
     failed = until(lambda: failures(node), "a failed phase", 15.0)
     assert failed[0].phase == "workers"

@@ -192,10 +192,14 @@ class Agent:
         self._journal.close()
 
     async def _watch_lease(self) -> None:
+        """End when no daemon was heard for as long as the lease, or when the home was taken away."""
         while True:
             silent_s = time.monotonic() - self._connection.heard_at_s
             if self._lease_s > 0 and silent_s > self._lease_s:
                 self.end(f"no daemon heard for {silent_s:.1f} s; the lease is {self._lease_s:g} s")
+                return
+            if not self._settings.home.is_dir():
+                self.end(f"its home is gone: {self._settings.home}")
                 return
             left_s = self._lease_s - silent_s if self._lease_s > 0 else LEASE_POLL_S_MAX
             await asyncio.sleep(min(LEASE_POLL_S_MAX, max(LEASE_POLL_S_MIN, left_s)))

@@ -40,6 +40,10 @@ def variables(settings: Settings, boot: str, inherited: Mapping[str, str]) -> di
     spec = settings.spec
     own = {name: value for name, value in inherited.items() if not name.startswith("SKY_AGENT_")}
     own.update(dict.fromkeys(_THREAD_VARIABLES, str(max(1, spec.cpus // settings.slots))))
+    if "PYTHONPATH" in own:
+        # Calls begin in another folder, where a relative entry would mean something else.
+        entries = own["PYTHONPATH"].split(os.pathsep)
+        own["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries if entry)
     own.update(spec.image.env)
     own.update(spec.image.shell_vars)
     own.update(
