@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-import sky
 from tests.conftest import RunningDaemon
 from tests.system.processes import wait_gone
+
+import sky
 
 CALLS = 500
 KILLS = 10
