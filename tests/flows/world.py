@@ -32,9 +32,12 @@ from sky.store.db import Database
 from sky.store.migrate import upgrade
 from sky.store.schema import computes, events, executions, nodes, tasks
 from sky.store.tx import Tx
+from sky.verbs import computes as compute_verbs
 from sky.verbs import functions, mailbox, providers, reports
+from sky.verbs import tasks as task_verbs
 from sky.wire import agent as wire
 from sky.wire import v1
+from sky.wire.error import CODES
 
 T = TypeVar("T")
 FUNCTION = b"a function, unread by anybody but a worker"
@@ -44,7 +47,9 @@ FUNCTION_SHA = codec.sha256_hex(FUNCTION)
 class SimAgent:
     """An agent that runs what it is given at once, once per execution, and reports until it is heard.
 
-    ``answer`` decides each outcome; None keeps the execution running.
+    ``World.answer`` decides each outcome; None keeps the execution running. ``deaf``: it does not stop what
+    it is asked to stop. ``twice``: it says every report twice. ``reachable``: what it says arrives, and what
+    it is told. It ends itself when it has heard from no daemon for as long as its lease.
     """
 
     def __init__(self, node_id: str, world: World) -> None:
@@ -54,44 +59,80 @@ class SimAgent:
         self.connected_to: Database | None = None
         self.stopped = False
         self.reachable = True
+        self.deaf = False
+        self.twice = False
+        self.ready = True
+        self.error: str | None = None
         self.number = 0
+        self.lease_s = 0.0
+        self.heard_s = world.clock.monotonic_s()
+        self.place: tuple[str, int] = ("", -1)
         self.known: dict[str, wire.WorkItem] = {}
         self.running: dict[str, wire.WorkItem] = {}
+        self.begun: list[str] = []
         self.unheard: list[wire.Outcome] = []
-        self.cancelled: set[str] = set()
+        self.said: list[wire.Report] = []
 
     async def turn(self) -> bool:
         """One exchange with the daemon; True when anything was said."""
-        if self.stopped or not self.reachable:
+        self.watch_lease()
+        if self.stopped:
             return False
-        if self.connected_to is not self.world.db and not await self._hello():
+        self._work()
+        if not self.reachable or (self.connected_to is not self.world.db and not await self._hello()):
+            return False
+        self.heard_s = self.world.clock.monotonic_s()
+        if not self.world.mail:
             return False
         mail = await self.world.db.write(lambda tx: mailbox.mailbox(tx, self.node_id, frozenset(self.known)))
         if mail.stop is not None:
             self.stopped = True
             return False
+        self._take(mail)
+        self._work()
+        if not self.unheard and not self.begun:
+            return bool(mail.work or (mail.cancel and not self.deaf))
+        report = wire.Report(
+            number=self.number + 1,
+            started=tuple(wire.Started(execution=x, ago_s=0.0) for x in self.begun),
+            outcomes=tuple(self.unheard),
+        )
+        for _ in range(2 if self.twice else 1):
+            await self.world.db.write(lambda tx: reports.record(tx, self.node_id, report))
+        self.said.append(report)
+        self.number += 1
+        self.unheard, self.begun = [], []
+        return True
+
+    def _take(self, mail: mailbox.Mail) -> None:
         for item in mail.work:
             if item.execution not in self.known:
                 self.known[item.execution] = item
                 self.running[item.execution] = item
+                self.begun.append(item.execution)
                 self.world.ran[item.execution] = self.world.ran.get(item.execution, 0) + 1
-        for execution in mail.cancel:
-            if self.running.pop(execution, None) is not None:
-                self.unheard.append(
-                    wire.Outcome(execution=execution, state="cancelled", seconds=0.0, ago_s=0.0)
-                )
+                self.world.began.append((item.task, item.execution, self.node_id))
+        for execution in () if self.deaf else mail.cancel:
+            if execution not in self.known or self.running.pop(execution, None) is not None:
+                self.known.setdefault(execution, UNSEEN)
+                self.end(execution, "cancelled")
+
+    def _work(self) -> None:
         for execution, item in list(self.running.items()):
             outcome = self.world.answer(item)
             if outcome is not None:
                 del self.running[execution]
                 self.unheard.append(outcome)
-        if not self.unheard:
-            return bool(mail.work or mail.cancel)
-        report = wire.Report(number=self.number + 1, outcomes=tuple(self.unheard))
-        await self.world.db.write(lambda tx: reports.record(tx, self.node_id, report))
-        self.number += 1
-        self.unheard = []
-        return True
+
+    def end(self, execution: str, state: wire.OutcomeState) -> None:
+        """What it does with an execution is over."""
+        self.running.pop(execution, None)
+        self.unheard.append(wire.Outcome(execution=execution, state=state, seconds=0.0, ago_s=0.0))
+
+    def watch_lease(self) -> None:
+        """End itself when its lease is over."""
+        if self.lease_s and self.world.clock.monotonic_s() - self.heard_s > self.lease_s:
+            self.stopped = True
 
     async def _hello(self) -> bool:
         said = wire.Hello(
@@ -102,8 +143,9 @@ class SimAgent:
             release="0",
             slots=self.world.slots,
             window=self.world.slots,
-            ready=True,
+            ready=self.ready,
             known=tuple(self.known),
+            error=self.error,
         )
         try:
             welcome = await self.world.db.write(lambda tx: reports.hello(tx, self.node_id, said))
@@ -111,13 +153,21 @@ class SimAgent:
             self.stopped = refused.status == 403
             return False
         self.number = max(self.number, welcome.heard)
+        self.lease_s = welcome.lease_seconds
         self.connected_to = self.world.db
+        self.world.watch_overlap(self)
         return True
 
     async def ping(self) -> None:
         """Say that it is still there."""
+        self.watch_lease()
         if self.connected_to is self.world.db and self.reachable and not self.stopped:
+            self.heard_s = self.world.clock.monotonic_s()
             await self.world.db.write(lambda tx: reports.seen(tx, self.node_id, self.world.slots))
+
+
+UNSEEN = wire.WorkItem(execution="", task="", ordinal=0, function="", rank=0, total=0)
+"""What an agent keeps of an execution that it was asked to stop before it had it."""
 
 
 def succeed(item: wire.WorkItem) -> wire.Outcome | None:
@@ -149,7 +199,11 @@ class World:
         self.hints = hints
         self.slots = slots
         self.answer: Callable[[wire.WorkItem], wire.Outcome | None] = succeed
+        self.on_agent: Callable[[SimAgent], None] = lambda _: None
+        self.mail = True  # False: agents are there, and nothing is handed to any of them
         self.ran: dict[str, int] = {}
+        self.began: list[tuple[str, str, str]] = []
+        self.overlaps: list[tuple[str, str]] = []
         self.agents: dict[str, SimAgent] = {}
         self.cloud = FakeCloud(self.clock, pace=pace or Pace())
         self.cloud.on_launch = self._launched
@@ -169,12 +223,13 @@ class World:
         steady.not_before(self.query("SELECT max(at_us) FROM events")[0][0] or 0)
         pool = RowPool(self.db, self.registry, Context(self.folder, "test", steady), lambda _: {})
         self.runner: Runner = wiring.make_runner(
-            self.db, steady, pool, lambda node_id: f"hash of {node_id}", self._setup, hints=self.hints
+            self.db, steady, pool, lambda node_id: f"hash of {node_id}", self._setup, hints=False
         )
         self.db.listen(lambda committed: self._wake(committed.keys))
 
     def _wake(self, keys: tuple[str, ...]) -> None:
-        """Keys are only offered: passes run when the test drains."""
+        """Keys are only offered: passes run when the test drains. The runner's own timers are off: they
+        run on the real clock."""
         if self.hints:
             for key in keys:
                 if not key.startswith("~"):
@@ -196,15 +251,28 @@ class World:
         )
 
     async def _launched(self, order: LaunchOrder, _machine: Machine) -> None:
-        self.agents[order.tag] = SimAgent(order.tag, self)
+        self.agents[order.tag] = one = SimAgent(order.tag, self)
+        self.on_agent(one)
 
     async def _ended(self, tag: str) -> None:
         if tag in self.agents:
             self.agents[tag].stopped = True
 
+    def watch_overlap(self, one: SimAgent) -> None:
+        """Note when an agent calls while another one of the same rank may still be working."""
+        row = self.query("SELECT compute_id, rank FROM nodes WHERE id = :id", id=one.node_id)[0]
+        one.place = (row.compute_id, row.rank)
+        self.overlaps.extend(
+            (other.node_id, one.node_id)
+            for other in self.agents.values()
+            if other is not one and other.place == one.place and not other.stopped
+        )
+
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
-    async def settle(self, done: Callable[[], bool] | None = None, *, seconds: float = 600.0) -> None:
+    async def settle(
+        self, done: Callable[[], bool] | None = None, *, seconds: float = 600.0, step_s: float = 0.5
+    ) -> None:
         """Let daemon and agents take turns, and time pass, until ``done`` (default: nothing is due)."""
         deadline_s = self.clock.monotonic_s() + seconds
         while True:
@@ -215,10 +283,20 @@ class World:
                 return
             if self.clock.monotonic_s() >= deadline_s:
                 raise AssertionError(f"did not settle in {seconds} virtual seconds: {self.describe()}")
-            self.clock.advance(0.5)
-            for one in list(self.agents.values()):
-                await one.ping()
-            await self.runner.tick()
+            await self.step(step_s)
+
+    async def step(self, seconds: float) -> None:
+        """Time passes; who is there says so, and what is due is offered."""
+        self.clock.advance(seconds)
+        for one in list(self.agents.values()):
+            await one.ping()
+        await self.runner.tick()
+
+    async def live(self, seconds: float, *, step_s: float = 1.0) -> None:
+        """Let that much time pass."""
+        for _ in range(round(seconds / step_s)):
+            await self.step(step_s)
+            await self.round()
 
     async def round(self) -> None:
         """Turns until nobody has anything more to say now."""
@@ -282,3 +360,98 @@ class World:
         known = {row["id"] for row in self.rows(nodes)}
         assert {p.tag for p in self.cloud.purchases} <= known, "every machine belongs to a row"
         assert all(count == 1 for count in self.ran.values()), "no execution ran twice"
+        assert not self.overlaps, "no rank was at work on two machines"
+        newest = "SELECT max(ordinal) FROM executions WHERE task_id = t.id AND place = e.place"
+        disagree = self.query(
+            f"SELECT t.id, t.state, e.state FROM tasks t JOIN executions e ON e.task_id = t.id"
+            f" WHERE e.ordinal = ({newest}) AND (t.finished_us IS NULL) !="
+            f" EXISTS (SELECT 1 FROM executions x WHERE x.task_id = t.id AND x.finished_us IS NULL)"
+        )
+        assert not disagree, "a task is over exactly when its attempts are"
+        codes = self.query(
+            "SELECT DISTINCT json_extract(error, '$.code') AS code FROM executions WHERE error IS NOT NULL"
+            " UNION SELECT DISTINCT json_extract(last_error, '$.code') FROM nodes WHERE last_error IS NOT NULL"
+        )
+        assert {row.code for row in codes} <= CODES, "every error has a code that is known"
+
+    # ── what tests ask for and look at ──────────────────────────────────────────────────────────
+
+    async def begin(self, *, name: str = "fleet", nodes: int = 1, **more: Any) -> str:
+        """A function, the cloud and a compute of so many nodes; returns the compute's id."""
+        await self.function()
+        await self.provider()
+        return await self.compute(name=name, nodes=nodes, **more)
+
+    async def compute(self, *, name: str = "fleet", nodes: int | v1.NodeBounds = 1, **more: Any) -> str:
+        """Ask for a compute; returns its id."""
+        bounds = nodes if isinstance(nodes, v1.NodeBounds) else v1.NodeBounds(desired=nodes)
+        spec = v1.ComputeSpec(
+            **{"specs": (v1.Spec(provider=v1.ProviderRef(kind="fake")),), "nodes": bounds, **more}
+        )
+        body = v1.ComputeCreate(spec=spec, name=name)
+        return await self.ask(f"compute {name}", lambda tx: compute_verbs.create(tx, body, self.rules))
+
+    async def call(self, compute: str = "fleet", **more: Any) -> str:
+        """Ask for a call; returns its task's id."""
+        body = v1.TaskCreate(**{"compute": compute, "function": FUNCTION_SHA, "args_inline": b"x", **more})
+        return await self.db.write(lambda tx: task_verbs.submit(tx, body))
+
+    async def calls(self, count: int, compute: str = "fleet", **more: Any) -> list[str]:
+        """Ask for many calls."""
+        return [await self.call(compute, args_inline=b"%d" % number, **more) for number in range(count)]
+
+    async def cancel(self, task: str) -> None:
+        """Ask for a task's end."""
+        await self.db.write(lambda tx: task_verbs.cancel(tx, task))
+
+    async def retry(self, task: str, **more: Any) -> None:
+        """A person's retry."""
+        await self.db.write(lambda tx: task_verbs.retry(tx, task, v1.ExecutionCreate(**more)))
+
+    async def resize(self, nodes: int | v1.NodeBounds, compute: str = "fleet") -> None:
+        """Ask for another number of nodes."""
+        bounds = nodes if isinstance(nodes, v1.NodeBounds) else v1.NodeBounds(desired=nodes)
+        body = v1.ComputeSpecPatch(nodes=bounds)
+        await self.db.write(lambda tx: compute_verbs.resize(tx, compute, body, None))
+
+    async def delete(self, compute: str = "fleet") -> None:
+        """Ask for a compute's end."""
+        await self.db.write(lambda tx: compute_verbs.delete(tx, compute, None))
+
+    def row(self, table: sa.Table, key: str) -> Mapping[str, Any]:
+        """One row by id."""
+        return next(row for row in self.rows(table) if row["id"] == key)
+
+    def task(self, key: str) -> str:
+        """The state of a task."""
+        return self.row(tasks, key)["state"]
+
+    def tries(self, task: str) -> list[Mapping[str, Any]]:
+        """A task's executions in order."""
+        return [row for row in self.rows(executions) if row["task_id"] == task]
+
+    def compute_is(self, state: str, compute: str | None = None) -> Callable[[], bool]:
+        """A condition for ``settle``: every compute (or one) is in that state."""
+        return lambda: {r["state"] for r in self.rows(computes) if compute in (None, r["id"])} == {state}
+
+    def task_is(self, state: str, *keys: str) -> Callable[[], bool]:
+        """A condition for ``settle``: those tasks are all in that state."""
+        return lambda: {self.task(key) for key in keys} == {state}
+
+    def names(self) -> list[str]:
+        """The names of all events in order."""
+        return [row.name for row in self.query("SELECT name FROM events ORDER BY seq")]
+
+    def live_agents(self) -> list[SimAgent]:
+        """The agents of machines that are there, by rank."""
+        found = [one for one in self.agents.values() if not one.stopped]
+        return sorted(found, key=lambda one: one.place)
+
+    def sent(self, task: str) -> Callable[[], bool]:
+        """A condition for ``settle``: the task's newest execution is at an agent."""
+        return lambda: self.tries(task)[-1]["id"] in self.ran
+
+
+def keep_running(_item: wire.WorkItem) -> wire.Outcome | None:
+    """An answer that never comes."""
+    return None

@@ -94,9 +94,8 @@ def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     if not case.offers_known:
         if case.provider_errors:
             told = "; ".join(case.provider_errors)
-            if noted := _noted(node, f"its offers are not known: {told}"):
-                return Decision((noted,), None, told)
-            return Decision((FetchOffers(),), now_us + OFFERS_WAIT_US, told)
+            noted = _noted(node, f"its offers are not known: {told}")
+            return Decision((noted or FetchOffers(),), now_us + OFFERS_WAIT_US, told)
         return Decision((FetchOffers(),), now_us + OFFERS_WAIT_US, "waits for offers")
     if choice.later and case.provider_ids:
         message = f"nothing can be bought now: {reasons}"
