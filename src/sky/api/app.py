@@ -27,6 +27,7 @@ from sky.api.docs import page_of
 from sky.api.document import document_of
 from sky.api.operation import Operation, nothing, routed
 from sky.api.reading import JSON
+from sky.api.stream import Whole
 from sky.api.unit import Services
 from sky.api.v1 import (
     blobs,
@@ -84,7 +85,7 @@ def openapi_document() -> dict[str, Any]:
 async def serve_document(request: Request[Any, Any, Any]) -> ASGIResponse:
     """The document itself."""
     del request
-    return ASGIResponse(body=_document(), media_type=JSON)
+    return Whole(_document(), media=JSON)
 
 
 @cache
@@ -96,7 +97,7 @@ def _page() -> bytes:
 async def serve_page(request: Request[Any, Any, Any]) -> ASGIResponse:
     """The document as a page to read; it loads nothing."""
     del request
-    return ASGIResponse(body=_page(), media_type="text/html", headers={"content-security-policy": STYLE_ONLY})
+    return Whole(_page(), media="text/html; charset=utf-8", headers=[("content-security-policy", STYLE_ONLY)])
 
 
 def _options(path: str, methods: Iterable[str]) -> HTTPRouteHandler:
@@ -131,6 +132,7 @@ def build_app(unit: Services) -> Guard:
             *meet.ROUTES,
         ],
         exception_handlers={Exception: errors.answer},
+        after_exception=[errors.note_socket],
         openapi_config=None,
         logging_config=None,
         state=State({"unit": unit, "lines": connect.Lines()}),

@@ -10,6 +10,7 @@ own door, which asks for the token of their node.
 from __future__ import annotations
 
 import hmac
+import itertools
 import re
 import secrets
 from typing import Any
@@ -27,6 +28,8 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 NOT_HERE = 4403
 
+_PROCESS = secrets.token_hex(6).encode()
+_numbers = itertools.count(1)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _LIVE_HEADERS = (
     (b"content-type", b"application/json"),
@@ -61,7 +64,7 @@ class Guard:
         state: dict[str, Any] = scope.setdefault("state", {})
         request_id = headers.get(b"x-request-id") or headers.get(b"request-id") or b""
         if not _REQUEST_ID.fullmatch(request_id):
-            request_id = b"req_" + secrets.token_hex(12).encode()
+            request_id = b"req_%s%012x" % (_PROCESS, next(_numbers))
         state["request_id"] = request_id.decode()
         head: bool = scope["method"] == "HEAD"
         if head:

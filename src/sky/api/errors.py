@@ -18,8 +18,9 @@ import msgspec
 import structlog
 from litestar.connection import Request
 from litestar.exceptions import HTTPException
-from litestar.response.base import ASGIResponse
+from litestar.types import Scope
 
+from sky.api.stream import Whole
 from sky.domain.errors import (
     Internal,
     InvalidRequest,
@@ -106,19 +107,14 @@ def _routing(request: Request[Any, Any, Any], error: HTTPException) -> SkyError:
 def answer(request: Request[Any, Any, Any], error: Exception) -> Any:
     """What Litestar calls when an operation raised."""
     known = understood(request, error)
-    return _Ready(
-        status_code=known.status,
-        body=body_of(known, request.scope["state"].get("request_id")),
-        headers=headers_of(known),
-        media_type="application/json",
-    )
+    body = body_of(known, request.scope["state"].get("request_id"))
+    return Whole(body, media="application/json", status=known.status, headers=headers_of(known).items())
 
 
-class _Ready(ASGIResponse):
-    """An answer that is encoded already, in the form that Litestar asks its exception handlers for."""
-
-    def to_asgi_response(self, **_: Any) -> ASGIResponse:
-        return self
+async def note_socket(error: Exception, scope: Scope) -> None:
+    """What Litestar calls after any failure: one of a socket has no answer that would tell of it."""
+    if scope["type"] == "websocket":
+        _log.error("socket.failed", path=scope["path"], exc_info=error)
 
 
 # ── explanations ────────────────────────────────────────────────────────────────────────────────

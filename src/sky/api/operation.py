@@ -35,6 +35,7 @@ from sky.api.reading import (
     query_of,
     revision_of,
 )
+from sky.api.stream import Whole
 from sky.api.unit import Services
 from sky.domain.errors import SkyError
 from sky.kit import codec
@@ -151,20 +152,16 @@ class Ask:
 
 def reply(value: Any, status: int = 200, **headers: str) -> ASGIResponse:
     """``value`` as JSON. Header names are written with ``_`` for ``-``."""
-    return ASGIResponse(
-        status_code=status,
-        body=_encoder.encode(value),
-        headers={name.replace("_", "-"): text for name, text in headers.items()},
-        media_type=JSON,
-    )
+    return Whole(_encoder.encode(value), media=JSON, status=status, headers=_named(headers))
 
 
 def nothing(status: int = 204, **headers: str) -> ASGIResponse:
     """An answer without a body."""
-    named = {name.replace("_", "-"): text for name, text in headers.items()}
-    if status != 204:
-        named["content-length"] = "0"
-    return ASGIResponse(status_code=status, headers=named, is_head_response=True)
+    return Whole(b"", media=None, status=status, headers=_named(headers))
+
+
+def _named(headers: dict[str, str]) -> list[tuple[str, str]]:
+    return [(name.replace("_", "-"), text) for name, text in headers.items()]
 
 
 def made(value: Any, location: str, replayed: bool, **headers: str) -> ASGIResponse:

@@ -8,7 +8,7 @@ has no body to send (HEAD) is never begun.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from litestar.connection import Request
@@ -16,11 +16,40 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
 T = TypeVar("T")
+Headers = Iterable[tuple[str, str]]
+BODILESS = frozenset({204, 304})
 
 READ_STALL_S = 120.0
 """How long a reader of content may take nothing before its connection is closed."""
 SESSION_S = 24 * 3600.0
 """How long an interactive session, or a reader of a generator, may stay silent."""
+
+
+class Whole(ASGIResponse):
+    """An answer that is all there."""
+
+    __slots__ = ("_content", "_lines", "_status")
+
+    def __init__(
+        self, content: bytes, *, media: str | None, status: int = 200, headers: Headers = ()
+    ) -> None:
+        lines = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in headers]
+        if media is not None:
+            lines.append((b"content-type", media.encode("latin-1")))
+        if status not in BODILESS:
+            lines.append((b"content-length", b"%d" % len(content)))
+        self._content = content
+        self._lines = lines
+        self._status = status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self._status, "headers": self._lines})
+        await send({"type": "http.response.body", "body": self._content, "more_body": False})
+
+    def to_asgi_response(self, **_: Any) -> ASGIResponse:
+        """In the form that Litestar asks its exception handlers for."""
+        return self
 
 
 class Streamed(ASGIResponse):

@@ -15,7 +15,7 @@ from litestar.response.base import ASGIResponse
 from sky.api.agent.door import agent_of, unit_of
 from sky.api.operation import BYTES, nothing
 from sky.api.reading import BODY_GAP_S, chunks
-from sky.api.stream import Streamed
+from sky.api.stream import Streamed, Whole
 from sky.domain.errors import InvalidRequest
 from sky.kit import codec
 
@@ -34,7 +34,7 @@ async def read_blob(request: Request[Any, Any, Any], sha256: str) -> ASGIRespons
     blobs = unit_of(request).blobs
     content = await blobs.get(_name(sha256))
     if content.inline is not None:
-        return ASGIResponse(body=content.inline, media_type=BYTES)
+        return Whole(content.inline, media=BYTES)
     return Streamed(blobs.read(content), media=BYTES, length=content.size)
 
 

@@ -13,7 +13,7 @@ from litestar.response.base import ASGIResponse
 
 from sky.api.operation import BLOB, BYTES, JSON, Ask, Bytes, Header, nothing, operation, reply
 from sky.api.reading import wrong_media
-from sky.api.stream import Streamed
+from sky.api.stream import Streamed, Whole
 from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge, StorageFull, UnsupportedMediaType
 from sky.store.blobs import Content
 from sky.wire.v1 import Sha256
@@ -81,7 +81,7 @@ def serve(ask: Ask, content: Content) -> ASGIResponse:
     tag = f'"{content.sha256}"'
     headers = {"etag": tag, "accept-ranges": "bytes"}
     if ask.header(b"if-none-match") in {tag, "*"}:
-        return ASGIResponse(status_code=304, headers=headers, is_head_response=True)
+        return Whole(b"", media=None, status=304, headers=headers.items())
     start, end = _range(ask.header(b"range"), content.size)
     status = 200
     if end - start != content.size:
@@ -90,7 +90,7 @@ def serve(ask: Ask, content: Content) -> ASGIResponse:
     media = media_for(ask)
     if content.inline is not None:
         body = content.inline[start:end]
-        return ASGIResponse(status_code=status, body=body, headers=headers, media_type=media)
+        return Whole(body, media=media, status=status, headers=headers.items())
     pieces = _until(ask.unit.blobs.read(content, start), end - start)
     return Streamed(pieces, media=media, status=status, headers=headers, length=end - start)
 

@@ -27,7 +27,7 @@ from sky.api.operation import (
     reply,
 )
 from sky.api.reading import Query
-from sky.api.stream import Streamed
+from sky.api.stream import Streamed, Whole
 from sky.api.unit import RECHECK_S, WAIT_SECONDS_MAX
 from sky.api.v1.blobs import media_for
 from sky.api.v1.cursors import ExecutionCursor, TaskCursor
@@ -284,7 +284,7 @@ async def get_result(ask: Ask, task_id: str, query: ResultWait) -> ASGIResponse:
     headers = {"sky-console-lines": str(ended.console_lines), "sky-node": ended.node_id or ""}
     media = media_for(ask)
     if ended.content is not None or ended.sha256 is None:
-        return ASGIResponse(body=ended.content or b"", headers=headers, media_type=media)
+        return Whole(ended.content or b"", media=media, headers=headers.items())
     content = await ask.unit.blobs.get(ended.sha256)
     return Streamed(ask.unit.blobs.read(content), media=media, headers=headers, length=content.size)
 
