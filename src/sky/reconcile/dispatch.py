@@ -1,7 +1,8 @@
 """Puts waiting executions into the mailboxes of nodes with room.
 
 Decides: nothing; ``plan/dispatch`` does. Never: talks to an agent.
-Follows: one pass assigns as much as fits; what does not fit waits for the next outcome or node.
+Follows: a pass is shown a limited part of the queue, so one that assigned something and left places free is
+followed by another; what does not fit waits for the next outcome or node.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class Dispatch(InnerLoop):
         # Too many wait, or none: both are news for a compute that scales itself.
         if view.scalable and (len(assigned) < len(view.waiting) or not view.waiting):
             tx.touch(f"computes/{key_id}")
+        left = sum(max(0, x.window - x.active) for x in view.seats) - len(assigned)
+        again = bool(assigned) and left > 0 and len(assigned) < len(view.waiting)
         return Done(
-            f"assigned {len(assigned)} of {len(view.waiting)} waiting to {len(view.seats)} ready nodes"
+            f"assigned {len(assigned)} of {len(view.waiting)} waiting to {len(view.seats)} ready nodes",
+            tx.now_us if again else None,
         )

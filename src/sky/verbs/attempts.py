@@ -67,9 +67,9 @@ def end(
     tx.apply(*endings)
     again = dict(retries)
     if again:
-        rows = tasks.executions_by_id(tx.connection, list(again))
-        fresh = [retry_row(tx, row, again[row["id"]]) for row in rows]
-        tx.add("executions", fresh)
+        for row in tasks.executions_by_id(tx.connection, list(again)):
+            # One after the other: several of one task's places may be lost at once, and each is counted.
+            tx.add("executions", [retry_row(tx, row, again[row["id"]])])
     alone = {key: task for key, task in (alone or {}).items() if key not in again}
     single = [fact for fact in endings if fact.id in alone]
     outcomes = [t.outcome(alone[fact.id], [t.ended_as(fact)], tx.now_us) for fact in single]
