@@ -101,6 +101,7 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
         log_level="warning",
         server_header=False,
         date_header=False,
+        proxy_headers=False,
         ws_max_size=64 * 1024 * 1024,
         ws_ping_interval=None,
         backlog=BACKLOG,

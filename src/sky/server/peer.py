@@ -14,7 +14,10 @@ import socket
 import struct
 from pathlib import Path
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from sky.wire.error import Error
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -84,3 +87,16 @@ class OwnerProtocol(HttpToolsProtocol):
         ours, port = self.server or ("", None)
         uid = uid_of(self.client, (ours, port)) if self.client and port is not None else None
         self.app_state = {**self.app_state, "peer_uid": uid}
+
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be read as HTTP is answered with the error object, as everything else is."""
+        said = "the request cannot be read as HTTP: " + msg.rstrip(".").lower()
+        body = msgspec.json.encode(Error(code="invalid_request", message=said, retryable=False))
+        head = (
+            "HTTP/1.1 400 Bad Request\r\n"
+            "content-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
