@@ -239,7 +239,7 @@ async def test_machines_that_take_their_time_are_deleted_on_their_providers_word
 
 
 async def test_a_purchase_whose_answer_was_lost_is_given_back_too(tmp_path: Path) -> None:
-    """The machine is listed late, its purchase was never confirmed, and the compute is not wanted any more."""
+    """The machine is listed late, its purchase was never confirmed, and nobody wants it any more."""
     world = World(tmp_path, pace=Pace(list_after_s=30.0))
     world.cloud.always("launch", LoseAnswer())
     await world.begin()

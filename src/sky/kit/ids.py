@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _BODY_CHARS = 26
@@ -25,9 +27,27 @@ PREFIXES = {
 }
 
 
+def _fresh() -> int:
+    return ((time.time_ns() // 1_000_000) << 80) | secrets.randbits(80)
+
+
+_source = [_fresh]
+
+
+@contextmanager
+def numbered(numbers: Callable[[], int]) -> Generator[None]:
+    """Within this, ids are made from ``numbers`` (128 bits each): a simulation that is told again gives the
+    same ones."""
+    _source.append(numbers)
+    try:
+        yield
+    finally:
+        _source.pop()
+
+
 def new(noun: str) -> str:
     """A fresh id for ``noun``: its prefix and 26 characters, 48 bits of time and 80 of chance."""
-    number = ((time.time_ns() // 1_000_000) << 80) | secrets.randbits(80)
+    number = _source[-1]()
     pairs = [_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS]
     return PREFIXES[noun] + "".join(pairs)
 

@@ -137,7 +137,8 @@ class Nodes(OuterLoop):
             machine=machine.id,
             address=machine.address,
             binding=machine.binding,
-            launched_us=machine.launched_us or now_us,
+            # Its provider's clock is not ours: what is measured from here has to lie between our own moments.
+            launched_us=min(max(machine.launched_us or now_us, node.created_us), now_us),
             connect_deadline_us=now_us + case.connect_timeout_us,
         )
         return Done(

@@ -25,6 +25,7 @@ _log = structlog.get_logger(__name__)
 TICK_S = 1.0
 CLAIM_S = 30.0
 PASSES_AT_ONCE_MAX = 64
+"""Of those that only decide, and of those that call out: a provider that hangs keeps no decision waiting."""
 TIMER_S_MAX = 5.0
 CONFLICT_RETRY_US = 20_000
 
@@ -46,11 +47,13 @@ class Runner:
         self._loops: Mapping[str, InnerLoop | OuterLoop] = {loop.name: loop for loop in loops}
         self._holder = holder
         self._hints = hints
-        self._ready: dict[str, None] = {}
+        self._ready: tuple[dict[str, None], dict[str, None]] = ({}, {})  # deciding, calling out
+        self._busy = [0, 0]
         self._running: set[str] = set()
         self._again: set[str] = set()
         self._claims: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopping = False
         self.ticked_s: float | None = None
 
@@ -70,7 +73,10 @@ class Runner:
         if key in self._running:
             self._again.add(key)
         elif key.split("/", 1)[0] in self._loops:
-            self._ready[key] = None
+            self._ready[self._kind(key)][key] = None
+
+    def _kind(self, key: str) -> int:
+        return int(isinstance(self._loops[key.split("/", 1)[0]], OuterLoop))
 
     async def tick(self) -> int:
         """Offer every key that is due; returns how many."""
@@ -91,28 +97,35 @@ class Runner:
     async def stop(self) -> None:
         """Let running passes end, then let go of every claim."""
         self._stopping = True
-        self._ready.clear()
+        for ready in self._ready:
+            ready.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10.0)
         await self._db.write(lambda tx: passes.release(tx, self._holder))
 
     def _pump(self) -> None:
-        while self._ready and len(self._running) < PASSES_AT_ONCE_MAX and not self._stopping:
-            key = next(iter(self._ready))
-            del self._ready[key]
-            self._running.add(key)
-            task = asyncio.create_task(self._supervised(key))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        for kind, ready in enumerate(self._ready):
+            while ready and self._busy[kind] < PASSES_AT_ONCE_MAX and not self._stopping:
+                key = next(iter(ready))
+                del ready[key]
+                self._busy[kind] += 1
+                self._running.add(key)
+                task = asyncio.create_task(self._supervised(key, kind))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _supervised(self, key: str) -> None:
+    async def _supervised(self, key: str, kind: int) -> None:
         try:
             await self.look(key)
         finally:
+            self._busy[kind] -= 1
             self._running.discard(key)
             if key in self._again:
                 self._again.discard(key)
-                self._ready[key] = None
+                self._ready[kind][key] = None
             self._pump()
 
     # ── one pass ────────────────────────────────────────────────────────────────────────────────
@@ -120,13 +133,13 @@ class Runner:
     async def drain(self, limit: int = 10_000) -> int:
         """Run what is ready, one after another, until nothing is; returns how many passes that took."""
         count = 0
-        while self._ready:
-            key = next(iter(self._ready))
-            del self._ready[key]
+        while ready := next((kind for kind in self._ready if kind), None):
+            key = next(iter(ready))
+            del ready[key]
             await self.look(key)
             count += 1
             if count >= limit:
-                msg = f"does not settle: {key} and {len(self._ready)} others are still ready"
+                msg = f"does not settle: {key} and {sum(map(len, self._ready))} others are still ready"
                 raise RuntimeError(msg)
         return count
 
@@ -194,14 +207,21 @@ class Runner:
         return due_us
 
     def _set_timer(self, key: str, due_us: int | None) -> None:
-        """What is due before the next tick is looked at on time; the tick finds everything else."""
+        """What is due before the next tick is looked at on time; the tick finds everything else.
+
+        A key has one timer, set by its newest pass: were there one for each pass, they would never end.
+        """
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
         if due_us is None or not self._hints or self._stopping:
             return
         delay_s = (due_us - self._clock.now_us()) / SECOND_US
         if delay_s <= TIMER_S_MAX:
-            asyncio.get_running_loop().call_later(max(0.0, delay_s), self._due, key)
+            loop = asyncio.get_running_loop()
+            self._timers[key] = loop.call_later(max(0.0, delay_s), self._due, key)
 
     def _due(self, key: str) -> None:
-        if not self._stopping:
-            self.offer(key)
-            self._pump()
+        self._timers.pop(key, None)
+        self.offer(key)
+        self._pump()

@@ -57,7 +57,7 @@ def _compute(about: Moved) -> Iterator[str]:
     if not isinstance(about.fact, _QUIET):
         yield f"computes/{row_id}"
         yield f"~compute/{row_id}"
-    if isinstance(about.fact, c.ComputeDeleting | c.ComputeFailed):
+    if isinstance(about.fact, c.ComputeDeleting | c.ComputeFailed | c.ComputeResized):
         yield f"attempts/{row_id}"
     if about.row.get("owner"):
         yield about.row["owner"]

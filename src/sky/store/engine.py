@@ -15,6 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
 from sky.domain.errors import Busy, SkyError, StorageFull
+from sky.store.prepared import say
 
 BUSY_TIMEOUT_MS = 10_000
 """How long a transaction waits for one of another process."""
@@ -72,6 +73,6 @@ def _tune_sqlite(engine: sa.Engine, *, begin: str, full_sync: bool) -> None:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql(begin)
+        say(connection, begin)
 
     del _connect, _begin  # registered; the names are for a reader of a trace

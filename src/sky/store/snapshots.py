@@ -132,26 +132,25 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
     found = one(connection, _NODE, {"b_id": node_id})
     if found is None:
         return None
-    compute = connection.execute(
-        sa.select(computes.c.spec, computes.c.state).where(computes.c.id == found["compute_id"])
-    ).one()
-    wanted = wanted_of(compute.spec)
+    compute = _DEFINITION.first(connection, {"b_id": found["compute_id"]}) or {}
+    spec = compute["spec"]
+    wanted = wanted_of(spec)
     known: list[Offer] = []
     fresh, ids, errors = True, tuple[str, ...](), tuple[str, ...]()
     if found["state"] == n.REQUESTED:
         known, fresh, ids, errors = _offers(connection, wanted, now_us)
-    options = compute.spec["options"]
+    options = spec["options"]
     return NodeCase(
         node=_node(found),
         wanted=wanted,
-        accepting=compute.state in ACCEPTING,
-        ttl_us=compute.spec["ttl"] * SECOND_US,
-        bootstrap_timeout_us=compute.spec["image"]["bootstrap_timeout"] * SECOND_US,
+        accepting=compute["state"] in ACCEPTING,
+        ttl_us=spec["ttl"] * SECOND_US,
+        bootstrap_timeout_us=spec["image"]["bootstrap_timeout"] * SECOND_US,
         connect_timeout_us=_us(options["ssh_connect_timeout"]) or 240 * SECOND_US,
         offers=tuple(known),
         offers_known=fresh,
-        image=compute.spec["image"],
-        worker=compute.spec["worker"],
+        image=spec["image"],
+        worker=spec["worker"],
         provider_ids=ids,
         provider_errors=errors,
         listening_us=listening_us,
@@ -208,6 +207,9 @@ def _us(seconds: float) -> int:
 
 
 _COMPUTE = prepared(sa.select(computes).where(computes.c.id == sa.bindparam("b_id")))
+_DEFINITION = prepared(
+    sa.select(computes.c.spec, computes.c.state).where(computes.c.id == sa.bindparam("b_id"))
+)
 _NODE_OF = nodes.c.compute_id == sa.bindparam("b_id")
 _NODE = prepared(sa.select(*_NODE_COLUMNS, ACTIVE).where(nodes.c.id == sa.bindparam("b_id")))
 _LIVE_NODES = prepared(

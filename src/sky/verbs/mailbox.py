@@ -43,7 +43,8 @@ def mailbox(tx: Tx, node_id: str, known: frozenset[str]) -> Mail:
     new = [r for r in rows if r["state"] == t.ASSIGNED]
     lost = [r for r in rows if r["state"] in t.HANDED_OUT - {t.CANCEL_REQUESTED} and r["id"] not in known]
     tx.apply(*(t.ExecutionDispatched(r["id"]) for r in new))
-    tx.apply(*(t.TaskStarted(x) for x in {r["task_id"] for r in new if r["task_state"] == t.QUEUED}))
+    begun = dict.fromkeys(r["task_id"] for r in new if r["task_state"] == t.QUEUED)
+    tx.apply(*(t.TaskStarted(x) for x in begun))
     return Mail(
         work=_items(tx, node, [*lost, *new]),
         cancel=tuple(r["id"] for r in rows if r["state"] == t.CANCEL_REQUESTED),

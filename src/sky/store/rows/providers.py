@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sky.store.prepared import prepared
 from sky.store.schema import offers, providers
 from sky.store.sql import Row, one
 from sky.store.tx import Tx
@@ -18,7 +19,7 @@ from sky.store.tx import Tx
 
 def find(connection: sa.Connection, ref: str) -> Row | None:
     """The provider with that id or name."""
-    return one(connection, sa.select(providers).where(sa.or_(providers.c.id == ref, providers.c.name == ref)))
+    return one(connection, _FIND, {"b_ref": ref})
 
 
 def named(connection: sa.Connection, name: str) -> str | None:
@@ -76,3 +77,7 @@ def note_error(tx: Tx, provider_id: str, error: Mapping[str, Any]) -> None:
     tx.connection.execute(
         sa.update(providers).where(providers.c.id == provider_id).values(last_error=dict(error))
     )
+
+
+_REF = sa.bindparam("b_ref", type_=sa.String)
+_FIND = prepared(sa.select(providers).where(sa.or_(providers.c.id == _REF, providers.c.name == _REF)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from sky.store.prepared import prepared
 from sky.store.schema import rendezvous
 from sky.store.tx import Tx
 
@@ -16,10 +17,7 @@ def add(tx: Tx, rendezvous_id: str, node_id: str, url: str) -> None:
 
 def open_for(tx: Tx, node_id: str) -> list[tuple[str, str]]:
     """(id, url) of the meetings a node has not been told of; from now on it has."""
-    query = sa.select(rendezvous.c.id, rendezvous.c.url).where(
-        rendezvous.c.node_id == node_id, rendezvous.c.taken.is_(False)
-    )
-    found = [(row.id, row.url) for row in tx.connection.execute(query)]
+    found = [(row["id"], row["url"]) for row in _OPEN.all(tx.connection, {"b_node": node_id})]
     if found:
         told = [rendezvous_id for rendezvous_id, _ in found]
         tx.connection.execute(sa.update(rendezvous).where(rendezvous.c.id.in_(told)).values(taken=True))
@@ -37,3 +35,10 @@ def remove(tx: Tx, rendezvous_id: str, node_id: str | None = None) -> bool:
 def forget_before(tx: Tx, before_us: int) -> None:
     """Forget meetings that did not happen."""
     tx.connection.execute(sa.delete(rendezvous).where(rendezvous.c.created_us < before_us))
+
+
+_OPEN = prepared(
+    sa.select(rendezvous.c.id, rendezvous.c.url).where(
+        rendezvous.c.node_id == sa.bindparam("b_node"), rendezvous.c.taken.is_(False)
+    )
+)
