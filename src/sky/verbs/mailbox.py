@@ -20,6 +20,10 @@ from sky.store.tx import Tx
 from sky.wire import agent
 
 HANDED_OUT_MAX = 1_000
+WORK_ARGUMENT_BYTES_MAX = 16 * 1024 * 1024
+"""Of arguments in one message. What is beyond is named by its hash, and fetched: a message that is larger
+than an agent takes would be refused, and come again, for ever."""
+CONTENTS_READ_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,15 @@ def total_of(tx: Tx, compute_id: str) -> int:
 def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[agent.WorkItem, ...]:
     if not rows:
         return ()
-    contents = blobs.inline_of(tx.connection, [r["args_sha256"] for r in rows])
+    contents = _contents(tx, list(dict.fromkeys(r["args_sha256"] for r in rows)))
     total = total_of(tx, node["compute_id"])
     items: list[agent.WorkItem] = []
+    room = WORK_ARGUMENT_BYTES_MAX
     for r in rows:
         inline = contents.get(r["args_sha256"])
+        if inline is not None and len(inline) > room:
+            inline = None
+        room -= len(inline or b"")
         left = None if r["deadline_us"] is None else max(0.0, (r["deadline_us"] - tx.now_us) / 1_000_000)
         items.append(
             agent.WorkItem(
@@ -91,3 +99,13 @@ def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
             )
         )
     return tuple(items)
+
+
+def _contents(tx: Tx, hashes: Sequence[str]) -> dict[str, bytes]:
+    """Small arguments by their hash, about as many as fit into one message."""
+    found: dict[str, bytes] = {}
+    for start in range(0, len(hashes), CONTENTS_READ_AT_ONCE):
+        found.update(blobs.inline_of(tx.connection, hashes[start : start + CONTENTS_READ_AT_ONCE]))
+        if sum(map(len, found.values())) > WORK_ARGUMENT_BYTES_MAX:
+            break
+    return found
