@@ -196,15 +196,20 @@ class Database:
             loop.call_soon_threadsafe(self._finish, outcomes)
 
     def _finish(self, outcomes: Sequence[_Outcome]) -> None:
-        self._tell(outcomes)
-        for outcome in outcomes:
-            done = outcome.job.done
-            if done is None or done.done():  # whoever asked has stopped waiting; it is written all the same
-                continue
-            if outcome.error is not None:
-                done.set_exception(outcome.error)
-            else:
-                done.set_result(outcome.value)
+        try:
+            self._tell(outcomes)
+        finally:
+            for outcome in outcomes:
+                self._answer(outcome)
+
+    def _answer(self, outcome: _Outcome) -> None:
+        done = outcome.job.done
+        if done is None or done.done():  # whoever asked has stopped waiting; it is written all the same
+            return
+        if outcome.error is not None:
+            done.set_exception(outcome.error)
+        else:
+            done.set_result(outcome.value)
 
     def _tell(self, outcomes: Sequence[_Outcome]) -> None:
         done = [o.tx for o in outcomes if o.tx is not None]

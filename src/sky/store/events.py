@@ -20,6 +20,7 @@ from sky.store.schema import counters, events
 from sky.store.tx import Event
 
 SUBSCRIPTION_EVENTS_MAX = 10_000
+SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 REPLAY_PAGE = 500
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
@@ -52,20 +53,26 @@ class Delivery:
 class Subscription:
     """One reader's bounded queue. ``lagged`` becomes True when it overflowed; then it is over."""
 
-    __slots__ = ("_knock", "_queue", "filter", "lagged")
+    __slots__ = ("_bytes", "_knock", "_queue", "filter", "lagged")
 
     def __init__(self, wanted: Filter) -> None:
         self.filter = wanted
         self.lagged = False
         self._queue: list[Delivery] = []
+        self._bytes = 0
         self._knock = asyncio.Event()
 
     def push(self, delivery: Delivery) -> None:
         """Called by the hub."""
-        if len(self._queue) >= SUBSCRIPTION_EVENTS_MAX:
+        if (
+            self.lagged
+            or len(self._queue) >= SUBSCRIPTION_EVENTS_MAX
+            or self._bytes >= SUBSCRIPTION_BYTES_MAX
+        ):
             self.lagged = True
         else:
             self._queue.append(delivery)
+            self._bytes += len(delivery.frame)
         self._knock.set()
 
     async def next(self, timeout_s: float) -> Sequence[Delivery]:
@@ -77,7 +84,7 @@ class Subscription:
             except TimeoutError:
                 return ()
         self._knock.clear()
-        taken, self._queue = self._queue, []
+        taken, self._queue, self._bytes = self._queue, [], 0
         return taken
 
 
