@@ -90,6 +90,7 @@ class Daemon:
         self.lease_seconds = 0.0
         self.ping_seconds = 0.2
         self.answering = True
+        self.message_bytes_max = 0
         self.blobs: dict[str, bytes] = {}
         self.wrong_blobs: dict[str, bytes] = {}
         self.blob_status: dict[str, int] = {}
@@ -170,7 +171,7 @@ class Daemon:
 
     async def _connect(self, request: web.Request) -> web.StreamResponse:
         self._admit(request)
-        socket = web.WebSocketResponse(max_msg_size=0)
+        socket = web.WebSocketResponse(max_msg_size=self.message_bytes_max)
         await socket.prepare(request)
         async for message in socket:
             if message.type is not WSMsgType.BINARY:

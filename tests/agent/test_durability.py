@@ -27,6 +27,12 @@ def held(path: str) -> str:
     return "let go"
 
 
+def fail_at_length(path: str, nonce: int) -> None:
+    """Waits for a file, then raises something of which much can be told."""
+    held(path)
+    raise type("Long" * 1000, (RuntimeError,), {})("😀" * 70_000 + str(nonce))
+
+
 def test_hello_says_who_it_is(node: Any, until: Any) -> None:
     hello = node.daemon.hellos[0]
     assert (hello.protocol, hello.pid, hello.slots, hello.ready, hello.known) == (
@@ -305,3 +311,24 @@ def test_the_journal_does_not_grow_for_ever(node_of: Any, unpack: Any) -> None:
     node.send_all([first])
     assert node.value(lambda: 1) == 1
     assert node.daemon.outcomes_told.count(first.execution) == 2
+
+
+def test_long_failures_are_told_in_reports_that_a_daemon_takes(
+    node_of: Any, until: Any, tmp_path: Path
+) -> None:
+    node = node_of().start()
+    node.daemon.message_bytes_max = 8 * 1024 * 1024
+    node.daemon.hang_up()
+    until(lambda: len(node.daemon.hellos) > 1, "a connection with a limit")
+    go = tmp_path / "go"
+    executions = node.send_all([node.item(fail_at_length, str(go), nonce) for nonce in range(40)])
+    until(lambda: journal_has(node, executions[-1], 1), "accepted work")
+    node.daemon.stop()
+    go.touch()
+    until(lambda: journal_has(node, executions[-1], 2), "the last outcome")
+    node.daemon.start()
+    for execution in executions:
+        error = node.outcome(execution).error
+        assert error is not None
+        assert len(error.type) < 1000
+        assert error.message.startswith("😀")

@@ -21,6 +21,7 @@ from sky.wire.agent import ErrorInfo
 
 MESSAGE_CHARS_MAX = 8 * 1024
 TRACEBACK_CHARS_MAX = 64 * 1024
+TYPE_CHARS_MAX = 512
 _T = TypeVar("_T")
 OUR_FOLDER = str(Path(__file__).parent)
 
@@ -33,9 +34,10 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def type_name(error: BaseException) -> str:
-    """``ValueError`` for a built-in, otherwise the module's name and the class's own."""
+    """``ValueError`` for a built-in, otherwise the module's name and the class's own, in bounds."""
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return _cut(name, TYPE_CHARS_MAX)
 
 
 def message_of(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from sky.wire.agent import ConsoleLines, Item, Outcome, Phase, Report, Started
 REPORT_OUTCOMES_MAX = 1000
 REPORT_CONSOLE_BYTES_MAX = 1024 * 1024
 REPORT_PAYLOAD_BYTES_MAX = 4 * 1024 * 1024
+"""Results, items and what is told of failures. A daemon hangs up on a message far beyond this, every time."""
 SOURCE_CONSOLE_BYTES_MAX = 1024 * 1024
 """How much one source of output may have unheard before it is not read any more."""
 MERGE_BYTES_MAX = 64 * 1024
@@ -117,7 +118,7 @@ class _Draft:
         """Put it in; False when there is no room for it."""
         match entry:
             case _Ended():
-                size = 0 if entry.outcome.result is None else len(entry.outcome.result)
+                size = _weight(entry.outcome)
                 if len(self.outcomes) >= REPORT_OUTCOMES_MAX or not self._room(size):
                     return False
                 self.outcomes.append(entry)
@@ -142,6 +143,15 @@ class _Draft:
             return False
         self._payload_bytes += size
         return True
+
+
+def _weight(outcome: Outcome) -> int:
+    """Bytes of an outcome that matter: what it brings, and what is told of its failure."""
+    brought = 0 if outcome.result is None else len(outcome.result)
+    error = outcome.error
+    if error is None:
+        return brought
+    return brought + sum(len(text.encode()) for text in (error.message, error.type, error.traceback))
 
 
 class _Sent:
