@@ -27,7 +27,7 @@ CALL_S_MAX = 120.0
 
 
 class Sweep(OuterLoop):
-    """One pass: list a provider's machines, end the first that no row owns."""
+    """One pass: list a provider's machines, end one that no row owns: the one that was tried least."""
 
     name: ClassVar[str] = "sweep"
 
@@ -35,6 +35,7 @@ class Sweep(OuterLoop):
         self._db = db
         self._clock = clock
         self._pool = pool
+        self._tries: dict[str, dict[str, int]] = {}
 
     async def look(self, key_id: str) -> Done:
         next_us = self._clock.now_us() + SWEEP_EVERY_US
@@ -43,6 +44,7 @@ class Sweep(OuterLoop):
             async with asyncio.timeout(CALL_S_MAX):
                 machines = await provider.machines()
         except Gone:
+            self._tries.pop(key_id, None)
             return Done("the provider was removed")
         except (AgainLater, Refused, TimeoutError) as error:
             return Done(f"its machines could not be listed: {error}", next_us)
@@ -50,14 +52,20 @@ class Sweep(OuterLoop):
         owned = await self._db.read(lambda connection: nodes.owners(connection, tags))
         strays = [tag for tag in tags if tag not in owned or owned[tag]["state"] in n.FINAL]
         if not strays:
+            self._tries.pop(key_id, None)
             return Done(f"{len(tags)} machines, each owned by a node", next_us, lambda tx: tx.forget_keys())
-        stray = strays[0]
+        before = self._tries.get(key_id, {})
+        tries = self._tries[key_id] = {tag: before.get(tag, 0) for tag in strays}
+        stray = min(strays, key=lambda tag: tries[tag])  # one that cannot be ended does not shield the others
+        tries[stray] += 1
         _log.warning("stray.terminated", tag=stray, provider=key_id)
         try:
             async with asyncio.timeout(CALL_S_MAX):
                 await provider.terminate(stray, None)
         except (AgainLater, Refused, Gone, TimeoutError) as error:
-            return Done(f"stray {stray} could not be ended: {error}", next_us)
+            untried_us = self._clock.now_us() + SECOND_US
+            again_us = next_us if min(tries.values()) else untried_us
+            return Done(f"stray {stray} could not be ended: {error}", again_us)
         compute_id = owned[stray]["compute_id"] if stray in owned else None
 
         def write(tx: Tx) -> None:
