@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,9 @@ import pytest
 
 START_S = 20.0
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Before a command: it ends when this process does, however that ends."""
+"""Before a command: it ends when this process does, however that ends. To the kernel that is the thread."""
+STARTER = ThreadPoolExecutor(1, "starts-daemons")
+"""The thread that starts them lives as long as we do; one that a test has of its own may not."""
 STOP_S = 15.0
 
 
@@ -49,7 +52,10 @@ class RunningDaemon:
             str(self.port),
         ]
         with open(self.home / "server.log", "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            started = STARTER.submit(
+                subprocess.Popen, command, stdout=log, stderr=log, start_new_session=True
+            )
+            self.process = started.result()
         deadline = time.monotonic() + START_S
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
