@@ -376,6 +376,19 @@ def test_a_generator_that_raises_gives_its_items_first(compute: sky.Compute) -> 
     assert raised.value.code == 5
 
 
+@pytest.mark.parametrize("kind", [ValueError, ConnectionResetError, UnicodeError])
+def test_whatever_a_generator_raises_is_raised_here(compute: sky.Compute, kind: type[Exception]) -> None:
+    @sky.function
+    def breaks() -> Iterator[int]:
+        yield 1
+        raise kind("as a broken connection would")
+
+    items = breaks() >> compute
+    assert next(items) == 1
+    with pytest.raises(kind, match="as a broken"):
+        next(items)
+
+
 # ── here ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -71,9 +71,7 @@ def items_of(
                         raise end.error or _failure(frame, task)
                     index += 1
                     yield unpack(frame.value, "an item")
-            except DaemonUnreachable:
-                raise
-            except (ConnectionError, ValueError):
+            except _CutShort:
                 failures = 0 if index > begun else failures + 1
                 time.sleep(backoff.delay_s(failures, first_s=0.05, longest_s=PAUSE_LONGEST_S))
                 continue
@@ -88,9 +86,18 @@ def items_of(
             abandon(task)
 
 
+class _CutShort(Exception):
+    """A connection broke. A kind of its own, since the generator itself may raise a ConnectionError."""
+
+
 def _one_connection(http: Http, task: str, index: int) -> Iterator[v1.Frame]:
-    with http.open(calls.stream_task(task, index or None)) as stream:
-        yield from frames_of(stream.pieces())
+    try:
+        with http.open(calls.stream_task(task, index or None)) as stream:
+            yield from frames_of(stream.pieces())
+    except DaemonUnreachable:
+        raise
+    except (ConnectionError, ValueError) as broken:
+        raise _CutShort from broken
 
 
 def _end_of(http: Http, task: str, settler: Settler) -> Settled[Any] | None:
