@@ -161,8 +161,6 @@ class History:
         task = self._any(tasks, *(t.DONE - {t.SUCCEEDED}))
         if task is not None:
             await self.world.retry(task, acknowledge_duplication=self.random.random() < 0.7)
-            self.over.pop(task, None)
-            self.retried[task] = self.retried.get(task, 0) + 1
 
     async def _resize(self) -> None:
         compute = self._any(computes)
@@ -263,7 +261,12 @@ class History:
     # ── what must hold ──────────────────────────────────────────────────────────────────────────
 
     def _check(self) -> None:
-        """After every step: what is over stays as it is, and every task has ended at most once."""
+        """What is over stays as it is, unless a person wanted a task tried again; and it ends once each time."""
+        queued = "SELECT task_id, count(*) AS many FROM events WHERE name = 'task.queued' GROUP BY task_id"
+        for row in self.world.query(queued):
+            if row.many - 1 != self.retried.get(row.task_id, 0):
+                self.retried[row.task_id] = row.many - 1
+                self.over.pop(row.task_id, None)
         for row in self.world.rows(tasks):
             self._stays(
                 row["id"], row["state"] in t.DONE, (row["state"], row["result_sha256"], row["finished_us"])

@@ -1,4 +1,4 @@
-"""Computes that change: by hand, by themselves, by another definition, by their holders; and poisoned rows."""
+"""Computes that change: by hand, by themselves, by another definition or holder; and poisoned rows."""
 
 from __future__ import annotations
 
@@ -81,6 +81,20 @@ async def test_what_waits_for_a_rank_that_is_given_up_fails_and_says_so(world: W
     await world.settle(world.task_is("failed", waiting), seconds=20)
     assert "waits for rank 1" in world.tries(waiting)[0]["error"]["message"]
     assert {world.task(task) for task in running} == {"running"}
+
+
+async def test_a_retry_at_a_rank_that_is_no_more_fails_and_says_so(world: World) -> None:
+    world.answer = keep_running
+    await world.begin(nodes=2)
+    await world.settle(world.compute_is("ready"))
+    task = await world.call(dispatch="all")
+    await world.cancel(task)
+    await world.resize(1)
+    await world.settle(lambda: len(world.live_agents()) == 1)
+    world.answer = succeed
+    await world.retry(task)
+    await world.settle(world.task_is("failed", task), seconds=20)
+    assert [t["state"] for t in world.tries(task)] == ["cancelled", "cancelled", "succeeded", "failed"]
 
 
 async def test_bounds_that_cannot_be_meant_are_refused(world: World) -> None:

@@ -99,7 +99,7 @@ class SimAgent:
         return True
 
     async def _read(self) -> bool:
-        """Read its mailbox, as the daemon does for it at a knock and at every ping; True if it had anything."""
+        """Read its mailbox, as happens at a knock and at every ping; True if it had anything."""
         self.knocked = False
         mail = await self.world.db.write(lambda tx: mailbox.mailbox(tx, self.node_id, frozenset(self.known)))
         if mail.stop is not None:

@@ -186,6 +186,15 @@ class Runner:
         await self._db.write(write)
         return done.due_us
 
+    def follow(self, tx: Tx, key: str) -> bool:
+        """One pass of an inner loop inside the transaction that made its key due; False: not now."""
+        name, key_id = key.split("/", 1)
+        loop = self._loops[name]
+        if not isinstance(loop, InnerLoop) or not self._claimed(tx, key):
+            return False
+        done = loop.look(tx, key_id)
+        return done.due_us is None and passes.note(tx, key, due_us=None, decision=done.why)
+
     def _claimed(self, tx: Tx, key: str) -> bool:
         now_s = self._clock.monotonic_s()
         if self._claims.get(key, 0.0) > now_s:

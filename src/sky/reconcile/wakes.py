@@ -50,6 +50,8 @@ def _born(about: Born) -> Iterator[str]:
         yield f"~compute/{row['compute_id']}"
     if about.noun == "executions":
         yield f"dispatch/{row['compute_id']}"
+        if row["wanted_rank"] is not None:  # it may be a rank that is there no more
+            yield f"attempts/{row['compute_id']}"
 
 
 def _compute(about: Moved) -> Iterator[str]:

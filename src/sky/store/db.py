@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from sky.domain.errors import Busy
 from sky.kit import faults
 from sky.kit.clock import Clock
-from sky.store.engine import READER_THREADS, explain, make_engine
+from sky.store.engine import BUSY_TIMEOUT_MS, READER_THREADS, explain, make_engine
 from sky.store.prepared import say
 from sky.store.tx import Event, Tx, WakeRule
 
@@ -43,6 +43,7 @@ class Committed:
 
 
 Listener = Callable[[Committed], None]
+Follower = Callable[[Tx, str], bool]
 
 
 @dataclass(slots=True)
@@ -70,14 +71,19 @@ class Database:
         *,
         threaded: bool = True,
         full_sync: bool = False,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     ) -> None:
         self.url = url
         self.clock = clock
         self._wakes = wakes
         self._threaded = threaded
-        self._writer_engine = make_engine(url, writer=True, full_sync=full_sync)
-        self._reader_engine = make_engine(url, writer=False)
+        self._writer_engine = make_engine(
+            url, writer=True, full_sync=full_sync, busy_timeout_ms=busy_timeout_ms
+        )
+        self._reader_engine = make_engine(url, writer=False, busy_timeout_ms=busy_timeout_ms)
         self._listeners: list[Listener] = []
+        self._follower: Follower | None = None
+        self._followed: frozenset[str] = frozenset()
         self._queue: queue.Queue[_Job | None] = queue.Queue(WRITES_WAITING_MAX)
         self._readers = ThreadPoolExecutor(READER_THREADS, "sky-read") if threaded else None
         self._thread: threading.Thread | None = None
@@ -95,6 +101,14 @@ class Database:
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` on the event loop after every commit that recorded or woke anything."""
         self._listeners.append(listener)
+
+    def follow(self, loops: frozenset[str], follower: Follower) -> None:
+        """Let ``follower`` look at every key of those loops in the transaction that touched it.
+
+        It is called with a transaction and the key, and may only read, plan and write. What it cannot do
+        then, or raises at, is left due for the loop itself. It saves a commit and two changes of thread.
+        """
+        self._followed, self._follower = loops, follower
 
     def start(self) -> None:
         """Begin to serve, on the running event loop."""
@@ -227,6 +241,7 @@ class Database:
             connection = self._writer
             with connection.begin():
                 outcomes = [self._run(connection, job, alone=len(jobs) == 1) for job in jobs]
+                outcomes += self._follow(connection, [o.tx for o in outcomes if o.tx is not None])
                 if any(o.tx is not None for o in outcomes):
                     faults.point("before commit")
         except DBAPIError as error:
@@ -245,7 +260,7 @@ class Database:
             connection.close()
 
     def _run(self, connection: sa.Connection, job: _Job, *, alone: bool) -> _Outcome:
-        tx = Tx(connection, self.clock.now_us(), self._wakes)
+        tx = Tx(connection, self.clock.now_us(), self._wakes, self._followed)
         if not alone:
             say(connection, "SAVEPOINT verb")
         try:
@@ -260,6 +275,26 @@ class Database:
         if not alone:
             say(connection, "RELEASE verb")
         return _Outcome(job, value, tx=tx)
+
+    def _follow(self, connection: sa.Connection, done: Sequence[Tx]) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        for key in dict.fromkeys(key for tx in done for key in tx.following):
+            tx = Tx(connection, self.clock.now_us(), self._wakes)
+            say(connection, "SAVEPOINT verb")
+            try:
+                if self._follower is None or not self._follower(tx, key):
+                    tx.touch(key)
+                tx.flush()
+            except Exception as error:
+                # The loop's own pass will meet it again, and is the one to quarantine the key.
+                self._undo(connection, error)
+                tx = Tx(connection, self.clock.now_us(), self._wakes)
+                tx.touch(key)
+                tx.flush()
+            else:
+                say(connection, "RELEASE verb")
+            outcomes.append(_Outcome(_Job(lambda _: None, None), tx=tx))
+        return outcomes
 
     def _undo(self, connection: sa.Connection, error: Exception) -> None:
         """Undo one verb. Where its failure has undone the whole transaction, that failure is everybody's."""

@@ -7,6 +7,7 @@ moment; with ``full_sync`` it survives the end of the machine too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +27,9 @@ CHECKPOINT_PAGES = 4_000
 LOG_BYTES_KEPT = 64 * 1024 * 1024
 
 
-def make_engine(url: str, *, writer: bool, full_sync: bool = False) -> sa.Engine:
+def make_engine(
+    url: str, *, writer: bool, full_sync: bool = False, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> sa.Engine:
     """An engine whose transactions begin IMMEDIATE (writer) or as plain snapshots (readers)."""
     engine = sa.create_engine(
         url,
@@ -37,7 +40,17 @@ def make_engine(url: str, *, writer: bool, full_sync: bool = False) -> sa.Engine
         **({"connect_args": {"check_same_thread": False}} if url.startswith("sqlite") else {}),
     )
     if engine.dialect.name == "sqlite":
-        _tune_sqlite(engine, begin="BEGIN IMMEDIATE" if writer else "BEGIN", full_sync=full_sync)
+        pragmas = (
+            f"busy_timeout={busy_timeout_ms}",
+            "journal_mode=WAL",
+            f"synchronous={'FULL' if full_sync else 'NORMAL'}",
+            "foreign_keys=ON",
+            f"cache_size=-{CACHE_KIB}",
+            "temp_store=MEMORY",
+            f"wal_autocheckpoint={CHECKPOINT_PAGES}",
+            f"journal_size_limit={LOG_BYTES_KEPT}",
+        )
+        _tune_sqlite(engine, "BEGIN IMMEDIATE" if writer else "BEGIN", pragmas)
     return engine
 
 
@@ -55,20 +68,11 @@ def _serialize(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _tune_sqlite(engine: sa.Engine, *, begin: str, full_sync: bool) -> None:
+def _tune_sqlite(engine: sa.Engine, begin: str, pragmas: Sequence[str]) -> None:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves; the driver's own is deferred
-        for pragma in (
-            f"busy_timeout={BUSY_TIMEOUT_MS}",
-            "journal_mode=WAL",
-            f"synchronous={'FULL' if full_sync else 'NORMAL'}",
-            "foreign_keys=ON",
-            f"cache_size=-{CACHE_KIB}",
-            "temp_store=MEMORY",
-            f"wal_autocheckpoint={CHECKPOINT_PAGES}",
-            f"journal_size_limit={LOG_BYTES_KEPT}",
-        ):
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

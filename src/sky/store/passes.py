@@ -72,6 +72,14 @@ def finish(tx: Tx, key: str, seen: int, *, due_us: int | None, decision: str) ->
     return _FINISH.run(tx.connection, said) == 1
 
 
+def note(tx: Tx, key: str, *, due_us: int | None, decision: str) -> bool:
+    """Note what a pass decided in the transaction that made its key due. False: the key has no notes yet."""
+    return (
+        _NOTE.run(tx.connection, {"b_key": key, "b_due": due_us, "b_decision": decision, "b_now": tx.now_us})
+        == 1
+    )
+
+
 def fail(tx: Tx, key: str, *, due_us: int, failures: int, error: str) -> None:
     """Note that a pass raised: the key is quarantined until ``due_us``, everything else goes on."""
     tx.connection.execute(
@@ -133,9 +141,9 @@ _BEGIN = prepared(
     .where(passes.c.key == sa.bindparam("b_key"), passes.c.due_us.is_(None))
     .values(due_us=sa.bindparam("b_now"))
 )
-_FINISH = prepared(
+_NOTED = (
     sa.update(passes)
-    .where(passes.c.key == sa.bindparam("b_key"), passes.c.version == sa.bindparam("b_seen"))
+    .where(passes.c.key == sa.bindparam("b_key"))
     .values(
         due_us=sa.bindparam("b_due"),
         decision=sa.bindparam("b_decision"),
@@ -144,3 +152,5 @@ _FINISH = prepared(
         error=None,
     )
 )
+_NOTE = prepared(_NOTED)
+_FINISH = prepared(_NOTED.where(passes.c.version == sa.bindparam("b_seen")))

@@ -89,13 +89,22 @@ _BY_NAME = {noun.name: noun for noun in NOUNS}
 class Tx:
     """An open transaction. Everything that a verb may do to the data, and nothing else."""
 
-    def __init__(self, connection: sa.Connection, now_us: int, wakes: WakeRule) -> None:
+    def __init__(
+        self,
+        connection: sa.Connection,
+        now_us: int,
+        wakes: WakeRule,
+        followed: frozenset[str] = frozenset(),
+    ) -> None:
         self.connection = connection
         self.now_us = now_us
         self.events: list[Event] = []
         self.keys: list[str] = []
         self._wakes = wakes
         self._touched: dict[str, None] = {}
+        self._followed = followed
+        self.following: dict[str, None] = {}
+        """Keys whose loops look in this very transaction, so that they need not be noted as due."""
 
     # ── states ──────────────────────────────────────────────────────────────────────────────────
 
@@ -216,7 +225,10 @@ class Tx:
 
     def touch(self, key: str) -> None:
         """Make a loop's key due."""
-        self._touched[key] = None
+        if key.split("/", 1)[0] in self._followed:
+            self.following[key] = None
+        else:
+            self._touched[key] = None
 
     def flush(self) -> None:
         """Write what was gathered: the events, and the keys that are due now."""
@@ -254,7 +266,7 @@ class Tx:
             if key.startswith("~"):
                 self.keys.append(key)
             else:
-                self._touched[key] = None
+                self.touch(key)
 
     def _reserve(self, count: int) -> range:
         asked = {"b_name": "events", "b_by": count}

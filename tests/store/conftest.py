@@ -1,0 +1,48 @@
+"""A fresh database for each test: SQLite in a file of its own.
+
+``database_url`` is the one place that says which database: a second parameter is all that another one needs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.store.support import empty, wakes
+
+from sky.kit.clock import ManualClock
+from sky.store.db import Database
+
+
+@pytest.fixture(params=["sqlite"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database of the newest schema."""
+    assert request.param == "sqlite"
+    return empty(tmp_path / "sky.db")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that the test moves."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def db(database_url: str, clock: ManualClock) -> AsyncIterator[Database]:
+    """The database as a daemon has it: with its threads."""
+    one = Database(database_url, clock, wakes)
+    one.start()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of four mebibytes. Needs the right to mount, which the tests run with."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
