@@ -7,6 +7,7 @@ that leaves takes its command with it. Never: reaches a node by another way.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -103,6 +104,27 @@ def test_a_file_is_streamed_to_one_node(api: Any, ready: dict[str, Any], tools: 
     back = api("GET", f"{files}/content?path=streamed&node=1")
     assert tools.sha256(back.content) == tools.sha256(b"".join(pieces))
     api("GET", f"{files}/content?path=streamed&node=0").error(404)
+
+
+def test_a_node_that_does_not_answer_does_not_keep_a_file_from_the_others(
+    api: Any, ready: dict[str, Any]
+) -> None:
+    first, second = api("GET", f"/v1/computes/{ready['id']}/nodes?include_terminal=false").json["items"]
+    os.kill(second["provider_binding"]["pid"], signal.SIGSTOP)
+    try:
+        answer = api.http.put(
+            f"/v1/computes/{ready['id']}/files",
+            params={"path": "all.bin"},
+            content=b"x",
+            headers={"content-type": BYTES},
+            timeout=READ_S,
+        )
+    finally:
+        os.kill(second["provider_binding"]["pid"], signal.SIGCONT)
+    assert answer.status_code == 200, answer.content
+    told = answer.json()
+    assert told[first["id"]] is None
+    assert "did not answer" in told[second["id"]]
 
 
 def test_a_folder_is_no_file(api: Any, ready: dict[str, Any]) -> None:

@@ -117,7 +117,14 @@ async def upload_file(ask: Ask, compute_id: str, query: FilesOf) -> ASGIResponse
             await asyncio.to_thread(spool.write, piece)
         await asyncio.to_thread(spool.flush)
         descriptor = spool.fileno()
-        return reply(await _each(nodes, lambda node: _upload(ask, node, wanted, _pieces(spool, descriptor))))
+
+        async def one(node: Reachable) -> str | None:
+            try:
+                return await _upload(ask, node, wanted, _pieces(spool, descriptor))
+            except ComputeNotConnected as error:
+                return error.message
+
+        return reply(await _each(nodes, one))
 
 
 @operation(
@@ -167,7 +174,7 @@ async def _meet(ask: Ask, node: Reachable, wanted: agent.Ask) -> Session:
 async def _each(
     nodes: Sequence[Reachable], work: Callable[[Reachable], Coroutine[Any, Any, T]]
 ) -> dict[str, T]:
-    """Do ``work`` for every node, several at a time; the first refusal stops the rest."""
+    """Do ``work``, which tells by its result what went wrong, for every node, several at a time."""
     gate = asyncio.Semaphore(NODES_AT_ONCE)
 
     async def one(node: Reachable) -> T:
