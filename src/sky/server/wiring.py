@@ -107,7 +107,10 @@ def make_runner(
         Sweep(db, clock, pool),
     )
     # One daemon at a time uses an embedded database (its folder is locked): it finds its own claims again.
-    return Runner(db, clock, loops, holder="embedded", hints=hints)
+    runner = Runner(db, clock, loops, holder="embedded", hints=hints)
+    if hints:
+        db.follow(frozenset({Dispatch.name}), runner.follow)
+    return runner
 
 
 def connect_listeners(db: Database, runner: Runner, signals: Signals, hub: Hub) -> None:
