@@ -26,6 +26,8 @@ from sky.verbs.mailbox import total_of
 from sky.wire import agent, v1
 
 PING_SECONDS = 4.0
+PINGS_A_LEASE = 4
+"""At least so often an agent is heard within its lease, however short that is."""
 SECOND_US = 1_000_000
 
 
@@ -50,9 +52,10 @@ def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:
     elif said.ready and state in (n.CONNECTING, n.BOOTSTRAPPING):
         tx.apply(n.NodeReady(node_id, tx.now_us))
     spec = computes.spec_of(tx.connection, node["compute_id"])
+    lease_s = float(spec["ttl"])
     return agent.Welcome(
-        lease_seconds=float(spec["ttl"]),
-        ping_seconds=PING_SECONDS,
+        lease_seconds=lease_s,
+        ping_seconds=min(PING_SECONDS, lease_s / PINGS_A_LEASE) if lease_s else PING_SECONDS,
         heard=heard,
         total=total_of(tx, node["compute_id"]),
         draining=state == n.DRAINING,
