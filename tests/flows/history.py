@@ -261,7 +261,7 @@ class History:
     # ── what must hold ──────────────────────────────────────────────────────────────────────────
 
     def _check(self) -> None:
-        """What is over stays as it is, unless a person wanted a task tried again; and it ends once each time."""
+        """What is over stays as it is, unless a person wanted it tried again; and it ends once each time."""
         queued = "SELECT task_id, count(*) AS many FROM events WHERE name = 'task.queued' GROUP BY task_id"
         for row in self.world.query(queued):
             if row.many - 1 != self.retried.get(row.task_id, 0):

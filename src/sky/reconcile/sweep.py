@@ -1,6 +1,7 @@
 """Ends machines that no row owns, and forgets what is kept only for a time.
 
-Decides: that a machine is a stray (no live row has its tag). Never: ends one that a live row owns.
+Decides: that a machine is a stray (no live row has its tag, or its row has its machine elsewhere).
+Never: ends one that a live row owns.
 Follows: a machine bought by a process that died before anybody could know is still found and given back.
 """
 
@@ -19,6 +20,7 @@ from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store.db import Database
 from sky.store.rows import computes, nodes
+from sky.store.sql import Row
 from sky.store.tx import Tx
 
 _log = structlog.get_logger(__name__)
@@ -50,7 +52,7 @@ class Sweep(OuterLoop):
             return Done(f"its machines could not be listed: {error}", next_us)
         tags = [m.tag for m in machines if m.state != "gone"]
         owned = await self._db.read(lambda connection: nodes.owners(connection, tags))
-        strays = [tag for tag in tags if tag not in owned or owned[tag]["state"] in n.FINAL]
+        strays = [tag for tag in tags if tag not in owned or _is_stray(owned[tag], key_id)]
         if not strays:
             self._tries.pop(key_id, None)
             return Done(f"{len(tags)} machines, each owned by a node", next_us, lambda tx: tx.forget_keys())
@@ -76,3 +78,8 @@ class Sweep(OuterLoop):
 
         more_us = self._clock.now_us() + SECOND_US
         return Done(f"ended {stray}, which no node owns", more_us, write)
+
+
+def _is_stray(node: Row, provider_id: str) -> bool:
+    """Whether a machine of this provider is not its node's: that is over, or has its machine elsewhere."""
+    return node["state"] in n.FINAL or node["provider_id"] not in (None, provider_id)

@@ -55,7 +55,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     """The daemon that ``settings`` describe."""
     keys = Keys(settings.home)
     db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync)
-    blobs = Blobs(db, settings.home / "blobs")
+    blobs = Blobs(db, settings.home / "blobs", full_sync=settings.full_sync)
     context = Context(settings.home, deployment_of(keys), clock)
     pool = RowPool(db, registry, context, keys.unseal)
     url_file = str(settings.home / "daemon.json")

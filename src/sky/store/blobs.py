@@ -2,7 +2,8 @@
 
 Decides: where content is kept. Never: opens it; bytes go in and out unread.
 Follows: content is stored under the SHA-256 that it really has, or not at all; the same content is stored
-once; the row is written after the file is whole, so a row always has its content.
+once; the row is written after the file is whole, so a row always has its content. With ``full_sync`` the
+file is on the disk before its row is.
 """
 
 from __future__ import annotations
@@ -82,9 +83,10 @@ _STORE = Prepared(lambda dialect, _: insert_ignore(dialect, blobs, [column.name 
 class Blobs:
     """The blobs of one database and one folder."""
 
-    def __init__(self, db: Database, folder: Path) -> None:
+    def __init__(self, db: Database, folder: Path, *, full_sync: bool = False) -> None:
         self._db = db
         self._folder = folder
+        self._full_sync = full_sync
         self._incoming = folder / "incoming"
 
     def prepare(self) -> None:
@@ -152,7 +154,7 @@ class Blobs:
                 msg = f"the body hashes to {digest.hexdigest()}, but was named {sha256}; nothing was stored"
                 raise HashMismatch(msg, details={"expected": sha256, "actual": digest.hexdigest()})
             if spool is not None:
-                await spool.keep(self._path(sha256))
+                await spool.keep(self._path(sha256), full_sync=self._full_sync)
             faults.point("blob kept, not written down")
             content = None if spool is not None else bytes(head)
             return await self._db.write(lambda tx: _write_down(tx, sha256, size, content))
@@ -188,11 +190,13 @@ class _Spool:
         while view:
             view = view[os.write(self._descriptor, view) :]
 
-    async def keep(self, path: Path) -> None:
-        await asyncio.to_thread(self._keep, path)
+    async def keep(self, path: Path, *, full_sync: bool) -> None:
+        await asyncio.to_thread(self._keep, path, full_sync)
         self._path = None
 
-    def _keep(self, path: Path) -> None:
+    def _keep(self, path: Path, full_sync: bool) -> None:
+        if full_sync:
+            os.fsync(self._descriptor)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._path is not None:
             Path(self._path).replace(path)

@@ -34,9 +34,10 @@ def ready_ranks(connection: sa.Connection, compute_id: str) -> list[int]:
 
 
 def owners(connection: sa.Connection, tags: Sequence[str]) -> dict[str, Row]:
-    """Compute and state of the nodes that machines with those tags belong to."""
-    query = sa.select(nodes.c.id, nodes.c.compute_id, nodes.c.state).where(nodes.c.id.in_(list(tags)))
-    return {row["id"]: row for row in many(connection, query)}
+    """Compute, state and provider of the nodes that machines with those tags belong to."""
+    columns = (nodes.c.id, nodes.c.compute_id, nodes.c.state, nodes.c.provider_id)
+    found = many(connection, sa.select(*columns).where(nodes.c.id.in_(list(tags))))
+    return {row["id"]: row for row in found}
 
 
 def machines_of(connection: sa.Connection, provider_id: str) -> int:
