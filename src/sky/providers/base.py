@@ -83,7 +83,8 @@ class Machine:
     """One machine as its provider sees it.
 
     ``reason`` says why it is gone (``preempted``, ``ended``, or a sentence). ``binding`` is what a person
-    needs to find it at the provider; it is shown to clients and never holds a secret.
+    needs to find it at the provider; it is shown to clients and never holds a secret. ``provider_id`` is the
+    row through which it was bought, where that is known: several rows may list the same machines.
     """
 
     id: str
@@ -93,6 +94,7 @@ class Machine:
     launched_us: int | None = None
     reason: str | None = None
     binding: dict[str, Any] = field(default_factory=dict[str, Any])
+    provider_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

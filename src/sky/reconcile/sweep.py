@@ -15,7 +15,7 @@ import structlog
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.kit.clock import SECOND_US, Clock
-from sky.providers.base import AgainLater, Gone, Refused
+from sky.providers.base import AgainLater, Gone, Machine, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store.db import Database
@@ -50,9 +50,10 @@ class Sweep(OuterLoop):
             return Done("the provider was removed")
         except (AgainLater, Refused, TimeoutError) as error:
             return Done(f"its machines could not be listed: {error}", next_us)
-        tags = [m.tag for m in machines if m.state != "gone"]
+        there = [m for m in machines if m.state != "gone"]
+        tags = [m.tag for m in there]
         owned = await self._db.read(lambda connection: nodes.owners(connection, tags))
-        strays = [tag for tag in tags if tag not in owned or _is_stray(owned[tag], key_id)]
+        strays = [m.tag for m in there if _is_stray(m, owned.get(m.tag), key_id)]
         if not strays:
             self._tries.pop(key_id, None)
             return Done(f"{len(tags)} machines, each owned by a node", next_us, lambda tx: tx.forget_keys())
@@ -80,6 +81,11 @@ class Sweep(OuterLoop):
         return Done(f"ended {stray}, which no node owns", more_us, write)
 
 
-def _is_stray(node: Row, provider_id: str) -> bool:
-    """Whether a machine of this provider is not its node's: that is over, or has its machine elsewhere."""
-    return node["state"] in n.FINAL or node["provider_id"] not in (None, provider_id)
+def _is_stray(machine: Machine, node: Row | None, provider_id: str) -> bool:
+    """Whether a machine is not its node's: there is none, it is over, or it has its machine elsewhere.
+
+    Providers over one account list each other's machines: only the one that bought it may say the last.
+    """
+    if node is None or node["state"] in n.FINAL:
+        return True
+    return machine.provider_id == provider_id and node["provider_id"] not in (None, provider_id)

@@ -121,6 +121,7 @@ class FakeMachine:
                 "region": self.offer.region,
                 "instance_type": self.offer.instance_type,
             },
+            provider_id=self.provider_id,
         )
 
 

@@ -212,6 +212,7 @@ class Nodes:
                 "folder": str(folder.path),
                 "instance_type": launched.instance_type if launched else None,
             },
+            provider_id=launched.provider_id if launched else None,
         )
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────
