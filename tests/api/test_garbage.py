@@ -6,7 +6,6 @@ import json
 import socket
 
 import pytest
-
 from tests.conftest import RunningDaemon
 
 
