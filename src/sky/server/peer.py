@@ -1,6 +1,7 @@
-"""Whose process is at the other end of a loopback connection: the kernel knows.
+"""Who is at the other end of a connection, and how long it may take to say what it wants.
 
-Decides: the user id behind a TCP connection on this computer. Never: trusts what the peer says.
+Decides: the user id behind a TCP connection on this computer: the kernel knows; the limits of a request's
+head. Never: trusts what the peer says.
 Follows: it is asked once per connection, over netlink, with /proc as the second source; where neither can
 tell, the peer is nobody and must bring a token.
 """
@@ -26,6 +27,10 @@ _ANY_COOKIE = b"\xff" * 8
 _REPLY_BYTES = 4096
 _TIMEOUT_S = 0.5
 _UID_AT = 16 + 4 + 48 + 12  # header, family and state, socket id, three counters
+HEAD_BYTES_MAX = 256 * 1024
+"""How long the first line and headers of a request may be; before their end nobody is asked for a token."""
+HEAD_SECONDS = 10.0
+"""How long they may take to arrive, counted from the connection or from their first byte."""
 
 
 def uid_of(peer: tuple[str, int], ours: tuple[str, int]) -> int | None:
@@ -79,21 +84,80 @@ def _ask_proc(peer_ip: bytes, peer_port: int, our_port: int) -> int | None:
 class OwnerProtocol(HttpToolsProtocol):
     """HTTP as usual, with the peer's user id at hand for every request of the connection.
 
-    It stands in the request's scope as ``scope["state"]["peer_uid"]``.
+    It stands in the request's scope as ``scope["state"]["peer_uid"]``. A head that is too long or too slow
+    ends the connection.
     """
+
+    head_seconds = HEAD_SECONDS
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         ours, port = self.server or ("", None)
         uid = uid_of(self.client, (ours, port)) if self.client and port is not None else None
         self.app_state = {**self.app_state, "peer_uid": uid}
+        self._head_bytes = 0
+        self._in_head = True
+        self._unanswered = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._time_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._in_head or self.transport.get_protocol() is not self:
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse("431 Request Header Fields Too Large", f"its head is over {HEAD_BYTES_MAX} bytes")
+        elif self._head_timer is None:
+            self._time_head()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._unanswered += 1
+        self._head_arrived()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._unanswered -= 1
+        super().on_response_complete()
+
+    def _time_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_seconds, self._head_is_late)
+
+    def _head_arrived(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self._unanswered:
+            self._time_head()  # whoever waits for an answer may be slow with the next question
+        elif self._head_bytes:
+            self._refuse("408 Request Timeout", f"its head took over {self.head_seconds:g} s")
+        else:
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """What cannot be read as HTTP is answered with the error object, as everything else is."""
-        said = "the request cannot be read as HTTP: " + msg.rstrip(".").lower()
+        self._refuse("400 Bad Request", msg.rstrip(".").lower())
+
+    def _refuse(self, status: str, why: str) -> None:
+        if self.transport.is_closing():
+            return
+        said = f"the request cannot be read as HTTP: {why}"
         body = msgspec.json.encode(Error(code="invalid_request", message=said, retryable=False))
         head = (
-            "HTTP/1.1 400 Bad Request\r\n"
+            f"HTTP/1.1 {status}\r\n"
             "content-type: application/json\r\n"
             f"content-length: {len(body)}\r\n"
             "connection: close\r\n\r\n"
