@@ -35,8 +35,7 @@ DOCSTRING_FROM_LINES = 40
 
 # The ratchets. Length of each file and function that is over its limit: never more, and here no longer than
 # it is so. The numbers come down with the code.
-LONG_FILES = {
-}
+LONG_FILES = {}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 # The outermost place of something that must outlive what it runs, and why. Handlers that end by raising again
@@ -47,6 +46,7 @@ BROAD_EXCEPTS = {
     "src/sky/client/pack.py:unpack": "runs what a user's class defines while it is unpickled",
     "src/sky/kit/supervise.py:forever": "keeps a background task alive",
     "src/sky/reconcile/runner.py:Runner.look": "one poisoned row must not stop the loop of all others",
+    "src/sky/store/db.py:Database._follow": "what a followed loop raised is left to the loop's own pass",
     "src/sky/store/db.py:Database._run": "hands what a verb raised to whoever waits for it in another thread",
     "src/sky/store/db.py:Database._serve": "the writer thread outlives every job",
 }

@@ -24,6 +24,7 @@ from sky.providers.fake.cloud import FakeCloud, Pace
 from sky.providers.fake.provider import kind_of
 from sky.providers.registry import Registry
 from sky.reconcile import wakes
+from sky.reconcile.dispatch import Dispatch
 from sky.reconcile.pool import RowPool
 from sky.reconcile.runner import Runner
 from sky.server import wiring
@@ -58,6 +59,7 @@ class SimAgent:
         self.boot = f"boot-{node_id}"
         self.connected_to: Database | None = None
         self.stopped = False
+        self.ended_itself = False
         self.reachable = True
         self.deaf = False
         self.twice = False
@@ -136,8 +138,8 @@ class SimAgent:
 
     def watch_lease(self) -> None:
         """End itself when its lease is over."""
-        if self.lease_s and self.world.clock.monotonic_s() - self.heard_s > self.lease_s:
-            self.stopped = True
+        if not self.stopped and self.lease_s and self.world.clock.monotonic_s() - self.heard_s > self.lease_s:
+            self.stopped = self.ended_itself = True
 
     async def _hello(self) -> bool:
         said = wire.Hello(
@@ -247,6 +249,8 @@ class World:
         self.runner: Runner = wiring.make_runner(
             self.db, steady, pool, lambda node_id: f"hash of {node_id}", self._setup, hints=False
         )
+        if self.hints:
+            self.db.follow(frozenset({Dispatch.name}), self.runner.follow)
         self.db.listen(lambda committed: self._wake(committed.keys))
 
     def _wake(self, keys: tuple[str, ...]) -> None:
@@ -385,6 +389,11 @@ class World:
         assert {p.tag for p in self.cloud.purchases} <= known, "every machine belongs to a row"
         assert all(count == 1 for count in self.ran.values()), "no execution ran twice"
         assert not self.overlaps, "no rank was at work on two machines"
+        silent = "SELECT id FROM nodes WHERE json_extract(last_error, '$.message') LIKE '%beyond its lease'"
+        for row in self.query(silent):
+            machine = self.cloud.find("test", row.id)
+            taken = machine is None or machine.reason in ("preempted", "deleted")
+            assert taken or self.agents[row.id].ended_itself, "only a node that is over was given up"
         newest = "SELECT max(ordinal) FROM executions WHERE task_id = t.id AND place = e.place"
         disagree = self.query(
             f"SELECT t.id, t.state, e.state FROM tasks t JOIN executions e ON e.task_id = t.id"

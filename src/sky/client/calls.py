@@ -119,9 +119,10 @@ def claim_lease(compute: str, owner: str, ttl_seconds: int) -> Call[v1.Lease]:
     return Call("PUT", at("computes", compute, "lease"), as_json(v1.Lease), (), (IS_JSON,), body)
 
 
-def release_lease(compute: str) -> Call[None]:
-    """Hold a compute no longer."""
-    return Call("DELETE", at("computes", compute, "lease"), as_nothing)
+def release_lease(compute: str, owner: str | None = None) -> Call[None]:
+    """Hold a compute no longer; with ``owner``, only if that is who holds it."""
+    params = () if owner is None else (("owner", owner),)
+    return Call("DELETE", at("computes", compute, "lease"), as_nothing, params=params)
 
 
 def list_generations(compute: str) -> Call[v1.GenerationPage]:

@@ -51,7 +51,7 @@ class Lease:
     def release(self) -> None:
         """Give it up, for the next to take."""
         self.stop()
-        self._http.send(calls.release_lease(self._compute), patience_s=RENEW_PATIENCE_S)
+        self._http.send(calls.release_lease(self._compute, self._owner), patience_s=RENEW_PATIENCE_S)
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEW_S):

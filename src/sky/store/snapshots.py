@@ -26,6 +26,8 @@ from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes
 from sky.store.sql import Row, literals, many, one
 
 SECOND_US = 1_000_000
+NEVER_US = 100 * 365 * 24 * 3600 * SECOND_US
+"""What a time of 0, which means none, is to a plan that adds it to now."""
 NEVER_READY_MAX = 20
 """Nodes that ended without having been ready, as many as a plan has to know of."""
 
@@ -69,7 +71,7 @@ def wanted_of(spec: Mapping[str, Any]) -> Wanted:
         alternatives=tuple(_alternative(s) for s in spec["specs"]),
         selection=spec["selection"],
         allocation=spec["allocation"],
-        provision_timeout_us=_us(options.get("provision_timeout", 300.0)) or 300 * SECOND_US,
+        provision_timeout_us=_us(options.get("provision_timeout", 300.0)) or NEVER_US,
         idle_timeout_us=_us(options.get("autoscale_idle_timeout", 30.0)),
         cooldown_us=_us(options.get("autoscale_cooldown", 0.0)),
         concurrency=spec["worker"].get("concurrency"),
@@ -146,7 +148,7 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
         accepting=compute["state"] in ACCEPTING,
         ttl_us=spec["ttl"] * SECOND_US,
         bootstrap_timeout_us=spec["image"]["bootstrap_timeout"] * SECOND_US,
-        connect_timeout_us=_us(options["ssh_connect_timeout"]) or 240 * SECOND_US,
+        connect_timeout_us=_us(options["ssh_connect_timeout"]) or NEVER_US,
         offers=tuple(known),
         offers_known=fresh,
         image=spec["image"],

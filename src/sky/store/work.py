@@ -148,11 +148,26 @@ def _attempt(row: Row, used: Mapping[tuple[str, int], tuple[int, int]]) -> Attem
 
 
 _STATE = prepared(sa.select(computes.c.state, computes.c.spec).where(_COMPUTE))
+_BY_A_PERSON = executions.alias("by_a_person")
+_LAST_BY_A_PERSON = (
+    sa.select(sa.func.coalesce(sa.func.max(_BY_A_PERSON.c.ordinal), 0))
+    .where(
+        _BY_A_PERSON.c.task_id == executions.c.task_id,
+        _BY_A_PERSON.c.place == executions.c.place,
+        _BY_A_PERSON.c.retry_kind.in_(literals({"person"})),
+    )
+    .correlate(executions)
+    .scalar_subquery()
+)
+"""A person's retry begins the count anew."""
 _RETRIES = (
     sa.select(
         executions.c.task_id, executions.c.place, executions.c.retry_kind, sa.func.count().label("count")
     )
-    .where(executions.c.retry_kind.in_(literals({"safe", "ambiguous"})))
+    .where(
+        executions.c.retry_kind.in_(literals({"safe", "ambiguous"})),
+        executions.c.ordinal > _LAST_BY_A_PERSON,
+    )
     .group_by(executions.c.task_id, executions.c.place, executions.c.retry_kind)
 )
 _TRIES = Prepared(lambda _, count: _RETRIES.where(executions.c.task_id.in_(places("ids", count))), "ids")

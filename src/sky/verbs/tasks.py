@@ -6,6 +6,7 @@ its arguments and its event, or nothing at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -203,7 +204,7 @@ def _row(
 ) -> dict[str, Any]:
     spec = compute["spec"]
     default = spec["retry"]
-    timeout = body.timeout_seconds or round(spec["options"]["default_compute_timeout"]) or None
+    timeout = body.timeout_seconds or math.ceil(spec["options"]["default_compute_timeout"]) or None
     return {
         "id": ids.new("task"),
         "compute_id": compute["id"],

@@ -1,4 +1,8 @@
-"""Meetings of a client and a node, as rows. Decides: nothing. Never: carries bytes."""
+"""Meetings of a client and a node, as rows.
+
+Decides: nothing. Never: carries bytes.
+Follows: a node is told of a meeting once; one that nobody came to is forgotten.
+"""
 
 from __future__ import annotations
 
