@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.flows.world import World, succeed
+from tests.flows.world import FUNCTION_SHA, World, succeed
 
 from sky.domain import task as t
 from sky.domain.errors import SkyError
 from sky.kit import faults, ids
 from sky.providers.fake.cloud import Chaos, Pace, Refuse, fake_offer, regions
 from sky.store.schema import computes, executions, nodes, tasks
+from sky.store.tx import Tx
 from sky.verbs import computes as compute_verbs
+from sky.verbs import tasks as task_verbs
 from sky.wire import agent as wire
 from sky.wire import v1
 
@@ -38,6 +40,7 @@ class History:
         self.asked = 0
         self.over: dict[str, tuple[Any, ...]] = {}
         self.retried: dict[str, int] = {}
+        self.accepted: set[str] = set()
         draw = self.random
         pace = Pace(
             boot_s=draw.choice((0.0, 3.0, 20.0)),
@@ -82,7 +85,7 @@ class History:
             (1, "delete a node", self._delete_node),
             (2, "claim", self._claim),
             (4, "an agent fails", self._agent_fails),
-            (2, "an agent heals", self._agent_heals),
+            (1, "an agent heals", self._agent_heals),
             (2, "a machine is taken", self._machine_goes),
             (2, "the cloud fails", self._cloud_fails),
             (1, "the daemon dies", self._die),
@@ -116,28 +119,42 @@ class History:
             else v1.NodeBounds(desired=high)
         )
         self.asked += 1
-        await self.world.compute(
-            name=f"c{self.asked}",
+        spec = v1.ComputeSpec(
+            specs=(v1.Spec(provider=v1.ProviderRef(kind="fake")),),
             nodes=bounds,
             ttl=self.random.choice((60, 600)),
             delete_on_exit=self.random.random() < 0.3,
             options=v1.Options(autoscale_idle_timeout=10.0, ssh_connect_timeout=60.0),
         )
+        body = v1.ComputeCreate(spec=spec, name=f"c{self.asked}")
+        rules = self.world.rules
+        await self._keyed(f"compute {self.asked}", lambda tx: compute_verbs.create(tx, body, rules))
 
     async def _live(self) -> None:
-        seconds = self.random.choice((0.5, 1.0, 5.0, 5.0, 20.0, 90.0))
+        seconds = self.random.choice((0.5, 1.0, 5.0, 5.0, 20.0, 90.0, 150.0))
         await self.world.live(seconds, step_s=max(0.5, seconds / 8))
 
     def _any(self, table: Any, *states: str) -> str | None:
         rows = [row["id"] for row in self.world.rows(table) if not states or row["state"] in states]
         return self.random.choice(rows) if rows else None
 
+    async def _keyed(self, key: str, verb: Callable[[Tx], Any]) -> Any:
+        """Ask with a key; a client that got no answer from a daemon that died asks again."""
+        try:
+            return await self.world.ask(key, verb)
+        except faults.Died as died:
+            self.world.die()
+            self.log.append(f"asking for {key}, the daemon died: {died}")
+            return await self.world.ask(key, verb)
+
     async def _call(self) -> None:
         compute = self._any(computes)
         if compute is None:
             return
-        await self.world.call(
-            compute,
+        self.asked += 1
+        body = v1.TaskCreate(
+            compute=compute,
+            function=FUNCTION_SHA,
             args_inline=b"%d" % self.asked,
             dispatch=self.random.choice(("one", "one", "one", "all")),
             retry=v1.RetryPolicy(
@@ -145,12 +162,21 @@ class History:
             ),
             timeout_seconds=self.random.choice((None, None, 5, 60)),
         )
+        self.accepted.add(await self._keyed(f"call {self.asked}", lambda tx: task_verbs.submit(tx, body)))
 
     async def _batch(self) -> None:
         compute = self._any(computes)
         if compute is not None:
-            for number in range(self.random.randint(2, 9)):
-                await self.world.call(compute, args_inline=b"b%d" % number)
+            self.asked += 1
+            many = self.random.randint(2, 9)
+            body = v1.TaskBatchCreate(
+                compute=compute,
+                function=FUNCTION_SHA,
+                calls=tuple(v1.BatchCall(args_inline=b"b%d" % number) for number in range(many)),
+                correlation_id=f"batch {self.asked}",
+            )
+            found = await self._keyed(f"batch {self.asked}", lambda tx: task_verbs.submit_batch(tx, body))
+            self.accepted.update(found)
 
     async def _cancel(self) -> None:
         task = self._any(tasks, *t.UNDONE)
@@ -199,7 +225,8 @@ class History:
             one = self.random.choice(agents)
             match self.random.randrange(5):
                 case 0:
-                    one.reachable = False
+                    for another in agents:
+                        another.reachable = another is not one and another.reachable
                 case 1:
                     one.deaf = True
                 case 2:
@@ -282,6 +309,7 @@ class History:
         )
         for row in ends:
             assert row.many <= 1 + self.retried.get(row.task_id, 0), f"{row.task_id} ended {row.many} times"
+        assert {row["id"] for row in self.world.rows(tasks)} == self.accepted, "each ask is one effect"
         self._begun_as_often_as_allowed()
         self.world.check_books()
 
