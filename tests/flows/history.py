@@ -319,7 +319,7 @@ class History:
         allowed = {row["id"]: row["ambiguous_retries"] for row in self.world.rows(tasks)}
         begun = Counter(place[execution] for execution in self.world.ran)
         for (task, _), times in begun.items():
-            limit = 1 + allowed[task] + self.retried.get(task, 0)
+            limit = (1 + allowed[task]) * (1 + self.retried.get(task, 0))
             assert times <= limit, f"{task} was begun {times} times, of {limit}"
 
     def _stays(self, key: str, over: bool, value: tuple[Any, ...]) -> None:

@@ -41,7 +41,10 @@ def errors(world: World, name: str) -> list[str]:
 
 
 async def test_a_refused_offer_is_passed_over_and_the_next_one_taken(world: World) -> None:
-    world.cloud.offers = regions(fake_offer(), ["north", "south", "east"])
+    cheapest_first = ("north", "east", "south")
+    world.cloud.offers = tuple(
+        fake_offer(region=region, on_demand_micro=price) for price, region in enumerate(cheapest_first, 1)
+    )
     for region in ("east", "north"):
         world.cloud.refuse_region(region, Refuse(f"no capacity in {region}", "capacity"))
     await world.begin()
