@@ -313,6 +313,7 @@ class Node:
     def __init__(self, daemon: Daemon, home: Path, **spec: Any) -> None:
         self.daemon = daemon
         self.home = home
+        self.log_path = home / "agent.log"
         self.name = f"nod_{os.urandom(6).hex()}"
         self.spec: dict[str, Any] = {
             "worker": {"executor": "process", "concurrency": 1},
@@ -340,7 +341,7 @@ class Node:
             "SKY_AGENT_SPEC": str(self.home / "spec.json"),
             **self.extra,
         }
-        with (self.home / "agent.log").open("ab") as log:
+        with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sky.agent"],
                 env=environment,
@@ -355,7 +356,7 @@ class Node:
 
     @property
     def log(self) -> str:
-        return (self.home / "agent.log").read_text()
+        return self.log_path.read_text() if self.log_path.is_file() else ""
 
     def wait(self, seconds: float = WAIT_S) -> int:
         assert self.process is not None

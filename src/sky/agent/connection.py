@@ -20,10 +20,16 @@ from sky.agent.log import say
 from sky.agent.reporter import Reporter
 from sky.agent.settings import Settings
 from sky.kit import backoff
-from sky.wire.agent import FromDaemon, Heard, Hello, Ping, Welcome
+from sky.wire.agent import FromDaemon, Heard, Hello, Ping, Stop, Welcome
 
+HTTP_FORBIDDEN = 403
+CLOSED_OVER = 4403
+OVER_TIMES = 2
+"""So often in a row a daemon must say that this node is over, for its agent to end."""
 RECONNECT_FIRST_S = 0.05
 RECONNECT_LONGEST_S = 2.0
+LASTING_S = 2.0
+"""A connection that ends sooner was no success: the next one waits longer, however well this one began."""
 CONNECT_S = 10.0
 WELCOME_S = 10.0
 HEARTBEAT_S = 10.0
@@ -34,6 +40,10 @@ PING_SECONDS_MIN = 0.05
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaemon)
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError)
+
+
+class Over(aiohttp.ClientError):
+    """A daemon says that this node has ended."""
 
 
 class Listener(Protocol):
@@ -67,20 +77,23 @@ class Connection:
 
     async def run(self) -> None:
         """Connect, serve, and connect again; never returns."""
-        failures = 0
+        failures = over = 0
         while True:
             begun = time.monotonic()
             try:
                 await self._serve()
-                failures = 0
+                over, ended = 0, "the daemon hung up"
             except _FAILURES as error:
-                failures = 0 if self.heard_at_s > begun else failures + 1
-                if failures in (0, 1, 10):
-                    say("no connection to the daemon", url=self._settings.daemon_url(), error=_words(error))
+                over, ended = over + 1 if _says_over(error) else 0, _words(error)
+                if over >= OVER_TIMES:
+                    self._listener.handle(Stop(reason="the daemon says that this node is over"))
             finally:
                 self._socket = None
+            failures = 1 if time.monotonic() - begun > LASTING_S else failures + 1
+            if failures in (1, 10):
+                say("no connection to the daemon", url=self._settings.daemon_url(), error=ended)
             await asyncio.sleep(
-                backoff.delay_s(max(1, failures), first_s=RECONNECT_FIRST_S, longest_s=RECONNECT_LONGEST_S)
+                backoff.delay_s(failures, first_s=RECONNECT_FIRST_S, longest_s=RECONNECT_LONGEST_S)
             )
 
     async def renew(self) -> None:
@@ -104,6 +117,8 @@ class Connection:
             await socket.send_bytes(_encoder.encode(self._listener.hello()))
             async with asyncio.timeout(WELCOME_S):
                 welcome = self._decoded(await socket.receive())
+            if socket.close_code == CLOSED_OVER:
+                raise Over("the daemon hung up: this node is over")
             if not isinstance(welcome, Welcome):
                 raise aiohttp.ClientError("the daemon did not say welcome")
             self._socket = socket
@@ -161,6 +176,13 @@ async def close(socket: aiohttp.ClientWebSocketResponse) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             await socket.close()
+
+
+def _says_over(error: BaseException) -> bool:
+    """Whether a daemon that knows this node says that it has ended."""
+    if isinstance(error, Over):
+        return True
+    return isinstance(error, aiohttp.WSServerHandshakeError) and error.status == HTTP_FORBIDDEN
 
 
 def _words(error: BaseException) -> str:

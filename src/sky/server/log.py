@@ -1,20 +1,22 @@
 """How the daemon logs: one JSON object a line, with secrets masked.
 
-Decides: the form of a line. Never: what is worth one. Follows: a value under a name that says it is a secret
-never reaches the log.
+Decides: the form of a line. Never: what is worth one, or fails whoever logs. Follows: a value under a name
+that says it is a secret never reaches the log; a line for which the disk has no room is lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import sys
+import os
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
 
 _SECRET = ("token", "password", "secret", "credential", "authorization")
+STDERR = 2
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -29,8 +31,21 @@ def _dump(value: Any, **_options: Any) -> str:
     return msgspec.json.encode(value, enc_hook=repr).decode()
 
 
+class _Lines:
+    """What a logger prints on: each line goes straight to stderr, or nowhere."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            os.write(STDERR, text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
 def configure(level: str) -> None:
     """Send everything that is logged to stderr."""
+    lines = cast("TextIO", _Lines())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -41,7 +56,7 @@ def configure(level: str) -> None:
             structlog.processors.JSONRenderer(serializer=_dump),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS.get(level, logging.INFO)),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=lines),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, stream=lines, format="%(levelname)s %(name)s %(message)s")

@@ -8,6 +8,7 @@ Follows: one connection per node, the newest; losing it loses nothing, and its n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ from litestar.connection import WebSocket
 from sky.api.agent.door import agent_of, unit_of
 from sky.api.agent.sockets import LOST, hang_up, refuse
 from sky.api.unit import Services
-from sky.domain.errors import Busy, SkyError
+from sky.domain.errors import Busy, Forbidden, SkyError
 from sky.kit import codec
 from sky.store.tx import Event
 from sky.store.views.nodes import AgentRow
@@ -209,9 +210,12 @@ class Lines:
             await hang_up(socket, closed.code, closed.reason)
         except Busy as error:
             await hang_up(socket, TRY_AGAIN, error.message)
-        except SkyError as error:
+        except Forbidden as error:
             _log.info("agent.refused", node=node_id, error=error.message)
             await hang_up(socket, REFUSED, error.message)
+        except SkyError as error:  # no fault of the node: a full disk, for one
+            _log.warning("agent.put_off", node=node_id, error=error.message)
+            await hang_up(socket, TRY_AGAIN, error.message)
         except LOST as error:
             _log.info("agent.lost", node=node_id, error=type(error).__name__)
         except Exception:
@@ -220,7 +224,8 @@ class Lines:
         finally:
             if self._by_node.get(node_id) is line:
                 del self._by_node[node_id]
-                await unit.db.write(lambda tx: reports.silent(tx, node_id))
+                with contextlib.suppress(SkyError):  # it is looked at some time anyway
+                    await unit.db.write(lambda tx: reports.silent(tx, node_id))
 
 
 @websocket("/agent/v1/connect")
