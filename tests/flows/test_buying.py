@@ -17,7 +17,6 @@ from sky.providers.fake.cloud import (
     TryLater,
     Vanish,
     fake_offer,
-    regions,
 )
 from sky.store.schema import computes, nodes, providers
 from sky.verbs import computes as compute_verbs

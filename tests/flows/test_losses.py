@@ -93,6 +93,7 @@ async def test_a_preempted_machine_is_replaced_and_the_compute_recovers(world: W
     assert told == [
         "compute.created",
         "compute.provisioning",
+        "compute.bound",
         "compute.ready",
         "compute.recovering",
         "compute.ready",

@@ -68,6 +68,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeBound(Fact):
+    """An offer was chosen for its first node: from here on it is known what it will cost."""
+
+
+@dataclass(frozen=True, slots=True)
 class ComputeProvisioning(Fact):
     """Nodes are missing and being bought."""
 
@@ -209,6 +214,7 @@ class ComputeDeleted(Fact):
 
 _ANY = ACCEPTING | {FAILED}
 MOVES: Table = {
+    ComputeBound: Move(ACCEPTING, None, "compute.bound"),
     ComputeProvisioning: Move(ACCEPTING, PROVISIONING, "compute.provisioning"),
     ComputeRecovering: Move(ACCEPTING, RECOVERING, "compute.recovering"),
     ComputeReady: Move(ACCEPTING, READY, "compute.ready"),

@@ -75,6 +75,8 @@ class Nodes(OuterLoop):
                 return await self._terminate(case, now_us)
             case plan.FetchOffers():
                 return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, case))
+            case n.NodeBound() as fact:
+                return Done(decision.why, decision.next_us, lambda tx: _bind(tx, case.node, fact))
             case Fact() as fact:
                 return Done(decision.why, decision.next_us, lambda tx: _apply(tx, case.node, fact))
             case _:
@@ -225,6 +227,14 @@ class Nodes(OuterLoop):
 def _settled(provider: Provider, launched_us: int, now_us: int) -> bool:
     """Whether a machine launched then would be listed by now."""
     return now_us - launched_us >= provider.capabilities.settle_seconds * SECOND_US
+
+
+def _bind(tx: Tx, node: NodeView, fact: n.NodeBound) -> None:
+    """Write down what will be bought; the first time, it is the compute's news too."""
+    first = not nodes.any_bound(tx.connection, node.compute_id)
+    _apply(tx, node, fact)
+    if first:
+        tx.apply(c.ComputeBound(node.compute_id))
 
 
 def _apply(tx: Tx, node: NodeView, fact: Fact) -> None:

@@ -28,6 +28,7 @@ from sky.kit import supervise
 from sky.kit.clock import SteadyClock, SystemClock
 from sky.kit.version import VERSION
 from sky.providers.registry import standard
+from sky.reconcile.status import Costs
 from sky.server import log, settings, wiring
 from sky.server.peer import OwnerProtocol
 from sky.server.settings import DEFAULT_PORT, Settings, SettingsError
@@ -110,7 +111,11 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     server = _Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.finish)
-    loops = asyncio.create_task(supervise.forever("loops", daemon.runner.run_forever))
+    costs = Costs(daemon.db, daemon.services.hub, daemon.services.clock)
+    loops = asyncio.gather(
+        supervise.forever("loops", daemon.runner.run_forever),
+        supervise.forever("costs", costs.run_forever),
+    )
     try:
         with _announced(chosen.home, url):
             _log.info("daemon.serves", url=url, pid=os.getpid(), release=VERSION)

@@ -94,6 +94,11 @@ class Hub:
     def __init__(self) -> None:
         self._all: set[Subscription] = set()
 
+    @property
+    def followed(self) -> bool:
+        """Whether anybody follows."""
+        return bool(self._all)
+
     def subscribe(self, wanted: Filter) -> Subscription:
         """Begin to follow; end with ``unsubscribe``."""
         subscription = Subscription(wanted)

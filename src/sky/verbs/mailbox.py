@@ -20,6 +20,8 @@ from sky.store.tx import Tx
 from sky.wire import agent
 
 HANDED_OUT_MAX = 1_000
+PEERS_MAX = 256
+"""Nodes of a compute up to which each call is told where the others are."""
 WORK_ARGUMENT_BYTES_MAX = 16 * 1024 * 1024
 """Of arguments in one message. What is beyond is named by its hash, and fetched: a message that is larger
 than an agent takes would be refused, and come again, for ever."""
@@ -76,6 +78,7 @@ def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
         return ()
     contents = _contents(tx, list(dict.fromkeys(r["args_sha256"] for r in rows)))
     total = total_of(tx, node["compute_id"])
+    peers = nodes.addresses(tx.connection, node["compute_id"], total) if total <= PEERS_MAX else ()
     items: list[agent.WorkItem] = []
     room = WORK_ARGUMENT_BYTES_MAX
     for r in rows:
@@ -96,6 +99,7 @@ def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
                 args_sha256=None if inline is not None else r["args_sha256"],
                 stream=r["dispatch"] == "stream",
                 timeout_s=left,
+                peers=peers,
             )
         )
     return tuple(items)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sky.domain import node as n
 from sky.store.prepared import prepared
 from sky.store.schema import nodes
-from sky.store.sql import Row, many, one
+from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
 
 
@@ -31,6 +31,20 @@ def ready_ranks(connection: sa.Connection, compute_id: str) -> list[int]:
     """The ranks that take work now, lowest first."""
     query = sa.select(nodes.c.rank).where(nodes.c.compute_id == compute_id, nodes.c.state == n.READY)
     return [row.rank for row in connection.execute(query.order_by(nodes.c.rank))]
+
+
+def any_bound(connection: sa.Connection, compute_id: str) -> bool:
+    """Whether an offer was ever chosen for a node of that compute."""
+    query = (
+        sa.select(nodes.c.id).where(nodes.c.compute_id == compute_id, nodes.c.bound_us.is_not(None)).limit(1)
+    )
+    return connection.execute(query).first() is not None
+
+
+def addresses(connection: sa.Connection, compute_id: str, total: int) -> tuple[str, ...]:
+    """Where the nodes of a compute can be reached, by rank; empty text where there is none."""
+    found = {row["rank"]: row["address"] for row in _ADDRESSES.all(connection, {"b_compute": compute_id})}
+    return tuple(found.get(rank) or "" for rank in range(total))
 
 
 def owners(connection: sa.Connection, tags: Sequence[str]) -> dict[str, Row]:
@@ -77,3 +91,8 @@ _SET_SEEN = (
 )
 _SEEN = prepared(_SET_SEEN)
 _HEARD = prepared(_SET_SEEN.values(heard=sa.bindparam("b_number")))
+_ADDRESSES = prepared(
+    sa.select(nodes.c.rank, nodes.c.address).where(
+        nodes.c.compute_id == sa.bindparam("b_compute"), nodes.c.state.in_(literals(n.SERVING))
+    )
+)

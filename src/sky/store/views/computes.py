@@ -57,6 +57,8 @@ _COST = (
 )
 _COST_OF_ONE = HotRead(sa.select(*_COST).where(nodes.c.compute_id == sa.bindparam("b_id")))
 _COST_OF_MANY: Any = sa.select(*_COST).where(nodes.c.compute_id.in_(sa.bindparam("ids", expanding=True)))
+_STILL_COSTS = sa.select(computes.c.id).where(computes.c.state.in_(sorted(domain.LIVE)))
+_COST_OF_LIVE = sa.select(*_COST).where(nodes.c.compute_id.in_(_STILL_COSTS))
 
 
 def missing(noun: str, ref: str) -> NotFound:
@@ -110,6 +112,12 @@ def page(
     costs = connection.execute(_COST_OF_MANY, {"ids": [row.id for row in found]}).all() if found else ()
     sums = _sums(costs, now_us)
     return v1.ComputePage(items=tuple(_shown(row, sums[row.id]) for row in found), next_cursor=following)
+
+
+def running_costs(connection: sa.Connection, now_us: int) -> Sequence[tuple[str, float, int]]:
+    """(id, USD so far, machines) of every compute that costs something now."""
+    sums = _sums(connection.execute(_COST_OF_LIVE).all(), now_us)
+    return [(key, to_usd(x.cost_micro), x.total) for key, x in sums.items() if x.price_micro]
 
 
 def lease(connection: sa.Connection, ref: str) -> v1.Lease:
