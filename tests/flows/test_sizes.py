@@ -299,7 +299,6 @@ async def test_a_poisoned_row_is_set_aside_and_everything_else_goes_on(world: Wo
     await world.settle(world.compute_is("ready"))
     own = next(row["id"] for row in world.rows(nodes) if row["compute_id"] == poisoned)
     world.poisoned = {f"computes/{poisoned}", f"nodes/{own}"}
-    spec = world.query("SELECT spec FROM computes WHERE id = :id", id=poisoned)[0].spec
     await _break_spec(world, poisoned, "{this is no JSON")
     await world.db.write(lambda tx: tx.touch(f"computes/{poisoned}"))
     await world.live(300, step_s=5.0)
@@ -311,6 +310,21 @@ async def test_a_poisoned_row_is_set_aside_and_everything_else_goes_on(world: Wo
     await world.settle(world.task_is("succeeded", *done), seconds=5)
     await world.resize(2)
     await world.settle(lambda: len(ranks(world, "ready")) == 3, seconds=10)
+    await _break_spec(world, poisoned, "{this is no JSON")
+    await world.delete(poisoned)
+    await world.settle(lambda: world.row_state(computes, poisoned) == "deleted", seconds=10)
+    assert own not in world.cloud.alive(), "its machine is given back, whatever it was asked to be"
+
+
+async def test_a_poisoned_row_that_is_repaired_is_looked_at_like_any_other(world: World) -> None:
+    poisoned = await world.begin(name="poisoned")
+    await world.settle(world.compute_is("ready"))
+    own = world.rows(nodes)[0]["id"]
+    world.poisoned = {f"computes/{poisoned}", f"nodes/{own}"}
+    spec = world.query("SELECT spec FROM computes WHERE id = :id", id=poisoned)[0].spec
+    await _break_spec(world, poisoned, "[]")
+    await world.db.write(lambda tx: tx.touch(f"computes/{poisoned}"))
+    await world.live(20)
     await _break_spec(world, poisoned, spec)
     await world.live(90, step_s=5.0)
     row = await world.db.read(lambda c: passes.row(c, f"computes/{poisoned}"))

@@ -455,6 +455,10 @@ class World:
         """One row by id."""
         return next(row for row in self.rows(table) if row["id"] == key)
 
+    def row_state(self, table: sa.Table, key: str) -> str:
+        """The state of one row."""
+        return self.query(f"SELECT state FROM {table.name} WHERE id = :id", id=key)[0].state
+
     def task(self, key: str) -> str:
         """The state of a task."""
         return self.row(tasks, key)["state"]

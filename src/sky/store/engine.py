@@ -25,6 +25,9 @@ CACHE_KIB = 65_536
 CHECKPOINT_PAGES = 4_000
 """After this many pages the log is folded into the file, which waits for the disk: rarely."""
 LOG_BYTES_KEPT = 64 * 1024 * 1024
+UNREADABLE = "unreadable"
+"""The one key of what is read where a row holds JSON that is none, so that its other columns can be."""
+UNREADABLE_CHARS_MAX = 200
 
 
 def make_engine(
@@ -34,7 +37,7 @@ def make_engine(
     engine = sa.create_engine(
         url,
         json_serializer=_serialize,
-        json_deserializer=msgspec.json.decode,
+        json_deserializer=_parse,
         pool_size=1 if writer else READER_THREADS,
         max_overflow=0 if writer else 2,
         **({"connect_args": {"check_same_thread": False}} if url.startswith("sqlite") else {}),
@@ -62,6 +65,13 @@ def explain(error: DBAPIError) -> SkyError | None:
     if "full" in text or "disk i/o" in text or "readonly" in text or "unable to open" in text:
         return StorageFull("the disk that holds the database is full or read-only; nothing was written")
     return None
+
+
+def _parse(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {UNREADABLE: text[:UNREADABLE_CHARS_MAX]}
 
 
 def _serialize(value: Any) -> str:

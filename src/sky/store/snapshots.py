@@ -21,6 +21,7 @@ from sky.domain.snapshots import (
     NodeCase,
     NodeView,
 )
+from sky.store.engine import UNREADABLE
 from sky.store.prepared import prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
 from sky.store.sql import Row, literals, many, one
@@ -64,6 +65,21 @@ ACTIVE = (
 )
 
 
+class UnreadableSpecError(Exception):
+    """What a compute was asked to be cannot be read; its passes fail until it can, or it is deleted."""
+
+
+def spec_of(compute: Row) -> Mapping[str, Any]:
+    """The stored spec of a compute; one that ends needs none. Raises UnreadableSpecError."""
+    spec: Mapping[str, Any] = compute["spec"]
+    if UNREADABLE not in spec:
+        return spec
+    if compute["state"] in ACCEPTING:
+        msg = f"the spec is no JSON: {spec[UNREADABLE]!r}; delete the compute, or repair its row"
+        raise UnreadableSpecError(msg)
+    return _NOTHING_WANTED
+
+
 def wanted_of(spec: Mapping[str, Any]) -> Wanted:
     """The part of a stored spec that decides what is bought."""
     options: Mapping[str, Any] = spec.get("options") or {}
@@ -95,7 +111,7 @@ def compute_view(connection: sa.Connection, compute_id: str, listening_us: int =
     asked = {"b_id": compute_id, "b_gen": row["generation"], "b_limit": NEVER_READY_MAX}
     found = many(connection, _LIVE_NODES, asked) + many(connection, _NEVER_READY, asked)
     found.sort(key=lambda node: node["seq"])
-    spec = row["spec"]
+    spec = spec_of(row)
     bounds = bounds_of(spec)
     waiting = running = 0
     highest = ended_us = None
@@ -135,7 +151,7 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
     if found is None:
         return None
     compute = _DEFINITION.first(connection, {"b_id": found["compute_id"]}) or {}
-    spec = compute["spec"]
+    spec = spec_of(compute)
     wanted = wanted_of(spec)
     known: list[Offer] = []
     fresh, ids, errors = True, tuple[str, ...](), tuple[str, ...]()
@@ -208,6 +224,18 @@ def _us(seconds: float) -> int:
     return round(seconds * SECOND_US)
 
 
+_NOTHING_WANTED: Mapping[str, Any] = {
+    "specs": (),
+    "selection": "cheapest",
+    "allocation": "cheapest",
+    "nodes": {"desired": 0},
+    "image": {"bootstrap_timeout": 1},
+    "worker": {},
+    "options": {"ssh_connect_timeout": 0.0},
+    "ttl": 0,
+    "desired": "deleted",
+    "delete_on_exit": False,
+}
 _COMPUTE = prepared(sa.select(computes).where(computes.c.id == sa.bindparam("b_id")))
 _DEFINITION = prepared(
     sa.select(computes.c.spec, computes.c.state).where(computes.c.id == sa.bindparam("b_id"))

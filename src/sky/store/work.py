@@ -19,7 +19,7 @@ from sky.domain.snapshots import AttemptsView, AttemptView, DispatchView, Seats,
 from sky.domain.task import Tries
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, tasks
-from sky.store.snapshots import ACTIVE, bounds_of
+from sky.store.snapshots import ACTIVE, bounds_of, spec_of
 from sky.store.sql import Row, literals
 
 ASSIGNMENTS_MAX = 1_000
@@ -41,7 +41,7 @@ def dispatch_view(connection: sa.Connection, compute_id: str) -> DispatchView | 
     seats = tuple(Seats(**row) for row in _SEATS.all(connection, {**asked, "b_gen": compute["generation"]}))
     free = [x for x in seats if x.window > x.active]
     limit = min(sum(x.window - x.active for x in free), ASSIGNMENTS_MAX) + 1
-    bounds = bounds_of(compute["spec"])
+    bounds = bounds_of(spec_of(compute))
     rows = [
         *_ANY_RANK.all(connection, {**asked, "b_limit": limit}),
         *_THESE_RANKS.all(connection, {**asked, "b_limit": limit, "ranks": [x.rank for x in free]}),
@@ -56,7 +56,7 @@ def dispatch_view(connection: sa.Connection, compute_id: str) -> DispatchView | 
 
 
 _SCALE = prepared(
-    sa.select(computes.c.spec, computes.c.generation).where(
+    sa.select(computes.c.spec, computes.c.state, computes.c.generation).where(
         _COMPUTE, computes.c.state.in_(literals(ACCEPTING))
     )
 )
@@ -94,7 +94,7 @@ def attempts_view(connection: sa.Connection, compute_id: str, now_us: int) -> At
     compute = _STATE.first(connection, asked)
     if compute is None:
         return None
-    accepting, ranks = compute["state"] in ACCEPTING, bounds_of(compute["spec"]).high
+    accepting, ranks = compute["state"] in ACCEPTING, bounds_of(spec_of(compute)).high
     asked = {
         **asked,
         "b_now": now_us,

@@ -58,7 +58,7 @@ def delete(tx: Tx, ref: str) -> None:
     if providers.count_of_kind(tx.connection, row["kind"], without=row["id"]) == 0:
         names.add(row["kind"])
     live = computes.live_specs(tx.connection)
-    users = [x["id"] for x in live if names & {s["provider"]["kind"] for s in x["spec"]["specs"]}]
+    users = [x["id"] for x in live if names & {s["provider"]["kind"] for s in x["spec"].get("specs", ())}]
     if machines or users:
         msg = (
             f"provider {row['name']!r} is in use by {machines} machines and {len(users)} computes; "
