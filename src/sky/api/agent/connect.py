@@ -35,6 +35,9 @@ SEEN_SECONDS = 5.0
 MAIL_SECONDS = 10.0
 """How long a mailbox is left unread without a knock."""
 METRICS_MAX = 64
+MISSING_S = (0.0, 1.0, 3.0)
+"""When a node is looked at after its connection ended, each counted from the one before: a process that dies
+lets go of its sockets before it is dead, and one look may come between the two."""
 
 GARBAGE, WRONG_PROTOCOL, REFUSED, REPLACED = 4400, 4426, 4403, 4409
 TRY_AGAIN = 1013
@@ -190,6 +193,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._by_node: dict[str, _Line] = {}
+        self._missing: dict[str, asyncio.Task[None]] = {}
 
     async def serve(self, unit: Services, socket: WebSocket[Any, Any, Any]) -> None:
         """One connection, from its handshake to its end."""
@@ -224,8 +228,28 @@ class Lines:
         finally:
             if self._by_node.get(node_id) is line:
                 del self._by_node[node_id]
-                with contextlib.suppress(SkyError):  # it is looked at some time anyway
-                    await unit.db.write(lambda tx: reports.silent(tx, node_id))
+                self._miss(unit, node_id)
+
+    def _miss(self, unit: Services, node_id: str) -> None:
+        """Have a node looked at whose connection ended, now and some more times unless it is back."""
+        earlier = self._missing.pop(node_id, None)
+        if earlier is not None:
+            earlier.cancel()
+        task = asyncio.create_task(self._have_looked_at(unit, node_id))
+        self._missing[node_id] = task
+        task.add_done_callback(lambda done: self._forget(node_id, done))
+
+    def _forget(self, node_id: str, done: asyncio.Task[None]) -> None:
+        if self._missing.get(node_id) is done:
+            del self._missing[node_id]
+
+    async def _have_looked_at(self, unit: Services, node_id: str) -> None:
+        for wait_s in MISSING_S:
+            await asyncio.sleep(wait_s)
+            if node_id in self._by_node:
+                return
+            with contextlib.suppress(SkyError):  # it is looked at some time anyway
+                await unit.db.write(lambda tx: reports.silent(tx, node_id))
 
 
 @websocket("/agent/v1/connect")
