@@ -16,27 +16,54 @@ from pathlib import Path
 import msgspec
 from cryptography.fernet import Fernet
 
+SECRET_BYTES_MIN = 32
+
+
+class KeysError(Exception):
+    """A secret file cannot be used; the message says which and what to do."""
+
 
 def _kept(path: Path, make: bytes) -> bytes:
-    """The content of a secret file, which is made with ``make`` when it is not there."""
+    """The content of a secret file, which is made with ``make`` when it is not there: whole or not at all."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_bytes().strip()
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(make)
-        file.flush()
-        os.fsync(file.fileno())
-    return make
+        content = path.read_bytes().strip()
+        path.chmod(0o600)
+    except FileNotFoundError:
+        fresh = path.with_name(f"{path.name}.new")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(make)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        return make
+    if len(content) < SECRET_BYTES_MIN:
+        raise KeysError(_damaged(path))
+    return content
+
+
+def _damaged(path: Path) -> str:
+    return (
+        f"{path} is damaged: put it back from a copy, or remove it to have a new one made, {_LOST[path.name]}"
+    )
+
+
+_LOST = {
+    "token": "which clients that bring the old one must then be given",
+    "secret": "which loses the stored credentials of providers and the nodes that run",
+}
 
 
 class Keys:
     """The secrets of one state folder."""
 
     def __init__(self, home: Path) -> None:
+        """Read or make them. Raises KeysError, OSError."""
         self.token = _kept(home / "token", secrets.token_urlsafe(32).encode()).decode()
         self._secret = _kept(home / "secret", Fernet.generate_key())
-        self._fernet = Fernet(self._secret)
+        try:
+            self._fernet = Fernet(self._secret)
+        except ValueError as error:
+            raise KeysError(_damaged(home / "secret")) from error
 
     def seal(self, credentials: Mapping[str, str]) -> bytes:
         """Credentials as they are kept on a provider's row."""

@@ -30,10 +30,11 @@ from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.status import Costs
 from sky.server import log, settings, wiring
+from sky.server.keys import KeysError
 from sky.server.peer import OwnerProtocol
 from sky.server.settings import DEFAULT_PORT, Settings, SettingsError
 from sky.store import events
-from sky.store.migrate import NewerDatabaseError, upgrade
+from sky.store.migrate import UnusableDatabaseError, upgrade
 
 BACKLOG = 2048
 EXIT_USAGE = 2
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             uvicorn_loop = uvicorn.Config(app="", loop="auto").get_loop_factory()
             with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
                 runner.run(serve(chosen, listener))
-    except (StartError, NewerDatabaseError) as error:
+    except (StartError, KeysError, UnusableDatabaseError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
     return 0

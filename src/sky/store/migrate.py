@@ -9,14 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
-from sky.store.engine import make_engine
+from sky.store.engine import explain, make_engine
 
 HEAD = "0001"
 FOLDER = Path(__file__).with_name("migrations")
 
 
-class NewerDatabaseError(Exception):
+class UnusableDatabaseError(Exception):
+    """The database cannot be served from; the message says why."""
+
+
+class NewerDatabaseError(UnusableDatabaseError):
     """The database was written by a newer release."""
 
 
@@ -29,7 +34,21 @@ def current(engine: sa.Engine) -> str | None:
 
 
 def upgrade(url: str) -> bool:
-    """Bring the database at ``url`` to the newest schema; True when there was something to do."""
+    """Bring the database at ``url`` to the newest schema; True when there was something to do.
+
+    Raises UnusableDatabaseError.
+    """
+    try:
+        return _upgrade(url)
+    except DBAPIError as error:
+        known = explain(error)
+        shown = sa.make_url(url).render_as_string(hide_password=True)
+        raise UnusableDatabaseError(
+            f"the database {shown} cannot be used: {error.orig if known is None else known.message}"
+        ) from error
+
+
+def _upgrade(url: str) -> bool:
     engine = make_engine(url, writer=True)
     try:
         have = current(engine)
