@@ -23,29 +23,36 @@ LIST_MAX = 16_384
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """Text for one database. ``names``: which value goes to which place (None: places are named)."""
+    """Text for one database. ``names``: which value goes to which place (None: places are named).
+
+    ``into`` and ``out_of`` convert values that the driver does not take or give as they are; None is left.
+    """
 
     sql: str
     names: tuple[str, ...] | None
     fixed: dict[str, Any]
-    into: tuple[tuple[str, Callable[[Any], Any]], ...]
+    into: dict[str, Callable[[Any], Any]]
+    places: tuple[tuple[int, Callable[[Any], Any]], ...]
     columns: tuple[str, ...]
     out_of: tuple[tuple[str, Callable[[Any], Any]], ...]
 
     def values(self, given: Values) -> Any:
         """``given`` as the driver takes it."""
-        if self.names is not None and not self.into and not self.fixed:
-            return [given[name] for name in self.names]
-        full = {**self.fixed, **given}
-        for name, convert in self.into:
-            full[name] = convert(full[name])
-        return full if self.names is None else [full[name] for name in self.names]
+        full = {**self.fixed, **given} if self.fixed or self.names is None else given
+        if self.names is None:
+            return {name: self.into[name](x) if name in self.into else x for name, x in full.items()}
+        values = [full[name] for name in self.names]
+        for place, convert in self.places:
+            if values[place] is not None:
+                values[place] = convert(values[place])
+        return values
 
     def row(self, found: Sequence[Any]) -> Row:
         """A found row by the names of its columns."""
         row = dict(zip(self.columns, found, strict=True))
         for name, convert in self.out_of:
-            row[name] = convert(row[name])
+            if row[name] is not None:
+                row[name] = convert(row[name])
         return row
 
 
@@ -167,7 +174,7 @@ def _compile(statement: Any, dialect: sa.Dialect) -> _Compiled:
         raise ValueError(msg)
     binds: Mapping[str, sa.BindParameter[Any]] = compiled.binds
     params: Mapping[str, Any] = compiled.params
-    into: list[tuple[str, Callable[[Any], Any]]] = []
+    into: dict[str, Callable[[Any], Any]] = {}
     fixed: dict[str, Any] = {}
     used = compiled.positiontup if compiled.positional else params
     for name in dict.fromkeys(used):
@@ -177,18 +184,20 @@ def _compile(statement: Any, dialect: sa.Dialect) -> _Compiled:
         if bind is not None:
             convert = bind.type.dialect_impl(dialect).bind_processor(dialect)
             if convert is not None:
-                into.append((name, cast("Callable[[Any], Any]", convert)))
+                into[name] = cast("Callable[[Any], Any]", convert)
     columns = list(statement.exported_columns) if hasattr(statement, "exported_columns") else []
     out_of = [
         (str(column.key), convert)
         for column in columns
         if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None)) is not None
     ]
+    names = tuple(compiled.positiontup) if compiled.positional else None
     return _Compiled(
         sql=str(compiled),
-        names=tuple(compiled.positiontup) if compiled.positional else None,
+        names=names,
         fixed=fixed,
-        into=tuple(into),
+        into=into,
+        places=tuple((place, into[name]) for place, name in enumerate(names or ()) if name in into),
         columns=tuple(str(column.key) for column in columns),
         out_of=tuple(out_of),
     )
