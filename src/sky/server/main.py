@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import signal
 import socket
 import sys
@@ -37,6 +38,7 @@ from sky.store import events
 from sky.store.migrate import UnusableDatabaseError, upgrade
 
 BACKLOG = 2048
+FILES_MAX = 65_536
 EXIT_USAGE = 2
 EXIT_RUNNING = 3
 _log = structlog.get_logger(__name__)
@@ -59,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     log.configure(chosen.log_level)
     os.umask(0o077)
+    _raise_file_limit()
     try:
         with _owned(chosen.home), _listening(chosen) as listener:
             upgrade(chosen.database_url)
@@ -69,6 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
     return 0
+
+
+def _raise_file_limit() -> None:
+    """Every reader of events and every agent is an open file; the usual soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(FILES_MAX, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Server(uvicorn.Server):
