@@ -151,17 +151,48 @@ def test_a_traceback_begins_with_the_users_frame_and_shows_source(either: Any) -
 
 def test_an_exception_that_does_not_unpickle_is_still_described(either: Any) -> None:
     def fail() -> None:
-        class Awkward(Exception):
-            def __init__(self, one: int, two: int) -> None:
-                super().__init__(f"{one} and {two}")
+        import threading
 
-        raise Awkward(1, 2)
+        class Awkward(Exception):
+            def __init__(self, one: int) -> None:
+                super().__init__(f"{one} and a lock")
+                self.lock = threading.Lock()
+
+        raise Awkward(1)
 
     outcome = either.run(fail)
     assert outcome.state == "failed"
     assert outcome.error.type.endswith("Awkward")
-    assert outcome.error.message == "1 and 2"
+    assert outcome.error.message == "1 and a lock"
     assert outcome.result is None
+
+
+def test_an_exception_that_words_its_own_message_comes_back_as_it_was(either: Any, unpack: Any) -> None:
+    class Two(Exception):
+        def __init__(self, code: int, detail: str) -> None:
+            super().__init__(f"{code}: {detail}")
+            self.code = code
+
+    class Prefixed(Exception):
+        def __init__(self, code: object) -> None:
+            super().__init__(f"code {code}")
+            self.code = code
+
+    class Named(ValueError):
+        def __init__(self, *, code: int) -> None:
+            super().__init__(f"named {code}")
+            self.code = code
+
+    def fail(which: int) -> None:
+        try:
+            raise KeyError("before")
+        except KeyError as before:
+            raise (Two(5, "no"), Prefixed(5), Named(code=5))[which] from before
+
+    for which, (kind, words) in enumerate({"Two": "5: no", "Prefixed": "code 5", "Named": "named 5"}.items()):
+        error = unpack(either.run(fail, which).result)
+        assert (type(error).__name__, str(error), error.code) == (kind, words, 5)
+        assert isinstance(error.__cause__, KeyError)
 
 
 def test_an_exception_that_cannot_be_shown_does_not_hurt(either: Any) -> None:

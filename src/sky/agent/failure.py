@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -86,17 +87,36 @@ def explain(error: BaseException, message: str, results: Path) -> Failure:
 
 
 def _packed(error: BaseException, results: Path) -> Packed | None:
-    """The exception's payload when it pickles and also comes back, without its causes if need be."""
-    whole = guarded(lambda: _proven(error, results, causes=True), lambda _: None)
-    return whole or guarded(lambda: _proven(error, results, causes=False), lambda _: None)
+    """The exception's payload when it pickles and also comes back saying the same; one that comes back with
+    other words if none does. Many classes build their message in ``__init__`` and cannot be called with it
+    again, so they are tried without; causes are left out if need be."""
+    other_words: Packed | None = None
+    for causes, bare in ((True, False), (True, True), (False, False), (False, True)):
+        attempt = partial(_proven, error, results, causes=causes, bare=bare)
+        packed, same = guarded(attempt, lambda _: (None, False))
+        if same:
+            _forget(other_words, results)
+            return packed
+        if other_words is None:
+            other_words = packed
+        else:
+            _forget(packed, results)
+    return other_words
 
 
-def _proven(error: BaseException, results: Path, *, causes: bool) -> Packed | None:
-    """The exception's payload, if an exception comes out of it again."""
-    packed = payload.pack(error, results, causes=causes)
+def _forget(packed: Packed | None, results: Path) -> None:
+    if packed is not None and packed.file is not None:
+        (results / packed.file).unlink(missing_ok=True)
+
+
+def _proven(error: BaseException, results: Path, *, causes: bool, bare: bool) -> tuple[Packed | None, bool]:
+    """The exception's payload, if an exception comes out of it again, and whether it says the same."""
+    packed = payload.pack_error(error, results, causes=causes, bare=bare)
     path = None if packed.file is None else str(results / packed.file)
     back: object = payload.unpack_from(packed.value, path)
-    return packed if isinstance(back, BaseException) else None
+    if not isinstance(back, BaseException):
+        return None, False
+    return packed, message_of(back) == message_of(error)
 
 
 def _traceback_of(error: BaseException) -> str:

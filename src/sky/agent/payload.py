@@ -7,11 +7,13 @@ Follows: a bomb ends one call with a clear error; a large result never sits in m
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import itertools
 import os
 import pickle
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 import cloudpickle
@@ -29,6 +31,8 @@ LZ4_RATIO_MAX = 255
 """LZ4 cannot unfold to more than this many times its size."""
 
 _names = itertools.count()
+_NEW: Any = vars(copyreg)["__newobj__"]
+"""What pickles call to make an object without its ``__init__``."""
 _PLAIN: frozenset[type] = frozenset({int, float, str, bytes, bool, type(None), complex})
 
 
@@ -101,23 +105,32 @@ class _Spool:
             self._path.unlink(missing_ok=True)
 
 
-class _CausePickler(cloudpickle.Pickler):
+class _ExceptionPickler(cloudpickle.Pickler):
     """Keeps an exception's cause, which plain pickling drops (its notes are kept by either)."""
+
+    def __init__(self, file: Any, *, causes: bool, bare: bool) -> None:
+        super().__init__(file, protocol=5)
+        self._causes = causes
+        self._bare = bare
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, BaseException) and type(obj).__setstate__ is BaseException.__setstate__:
-            return _with_cause(obj)
+            return _rebuilding(obj, causes=self._causes, bare=self._bare)
         return super().reducer_override(obj)
 
 
-def _with_cause(error: BaseException) -> Any:
-    """How to rebuild an exception, its cause among the attributes that unpickling sets."""
+def _rebuilding(error: BaseException, *, causes: bool, bare: bool) -> Any:
+    """How to rebuild an exception: its cause among the attributes that unpickling sets, and, where it is to
+    be ``bare``, without the ``__init__`` of its class, which may want other arguments than it left."""
     reduced: Any = error.__reduce_ex__(5)
     if not isinstance(reduced, tuple):
         return reduced
     parts = cast("tuple[Any, ...]", reduced)
-    causes = {"__cause__": error.__cause__, "__context__": error.__context__}
-    kept = {name: value for name, value in causes.items() if value is not None}
+    kind = type(error)
+    if bare and isinstance(kind.__init__, FunctionType) and parts[:2] == (kind, error.args):
+        parts = (_NEW, (kind, *error.args), *parts[2:])
+    told = {"__cause__": error.__cause__, "__context__": error.__context__} if causes else {}
+    kept = {name: value for name, value in told.items() if value is not None}
     if not kept or len(parts) not in (2, 3):
         return parts
     state: Any = parts[2] if len(parts) == 3 else None
@@ -127,19 +140,26 @@ def _with_cause(error: BaseException) -> Any:
     return (*parts[:2], {**attributes, **kept, "__suppress_context__": error.__suppress_context__})
 
 
-def pack(value: Any, folder: Path, *, causes: bool = False) -> Packed:
-    """The payload of a value; a large one becomes a file in ``folder``. Raises what pickling raises.
-
-    ``causes`` keeps what exceptions in it were raised from.
-    """
+def pack(value: Any, folder: Path) -> Packed:
+    """The payload of a value; a large one becomes a file in ``folder``. Raises what pickling raises."""
     if type(value) in _PLAIN:
         content = pickle.dumps(value, protocol=5)
         if len(content) <= INLINE_RESULT_BYTES_MAX:
             return Packed(lz4.frame.compress(content))
     spool = _Spool(folder)
+    return _spooled(spool, cloudpickle.Pickler(spool, protocol=5), value)
+
+
+def pack_error(error: BaseException, folder: Path, *, causes: bool, bare: bool) -> Packed:
+    """The payload of an exception, as ``pack`` makes one. ``causes`` keeps what it was raised from; ``bare``
+    lets it come back without its ``__init__``, from its ``args`` and attributes alone."""
+    spool = _Spool(folder)
+    return _spooled(spool, _ExceptionPickler(spool, causes=causes, bare=bare), error)
+
+
+def _spooled(spool: _Spool, pickler: cloudpickle.Pickler, value: Any) -> Packed:
     try:
-        pickler = _CausePickler if causes else cloudpickle.Pickler
-        pickler(spool, protocol=5).dump(value)
+        pickler.dump(value)
         return spool.finish()
     finally:
         spool.abandon()
