@@ -134,6 +134,21 @@ def test_an_exception_is_raised_as_what_it_was(compute: sky.Compute) -> None:
     assert len(ours) == 2, "of our own frames only the operator is shown"
 
 
+def test_an_exception_that_words_its_own_message_can_be_caught(compute: sky.Compute) -> None:
+    class Lost(Exception):
+        def __init__(self, code: int, where: str) -> None:
+            super().__init__(f"{code} at {where}")
+            self.code = code
+
+    @sky.function
+    def lose() -> None:
+        raise Lost(7, "sea")
+
+    with pytest.raises(Lost, match=r"^7 at sea$") as raised:
+        lose() >> compute
+    assert raised.value.code == 7
+
+
 def test_an_exception_of_every_rank_or_one_is_raised(compute: sky.Compute) -> None:
     with pytest.raises(Refused):
         refuse(1) @ compute
@@ -403,6 +418,14 @@ def test_a_compute_that_is_not_open_says_how_to_open_it(daemon: Any) -> None:
     for use in (lambda: double(1) >> closed, lambda: double(1) > closed, lambda: closed.id):
         with pytest.raises(sky.NotEntered, match=r"with sky\.Compute"):
             use()
+
+
+def test_what_is_refused_leaves_nothing_and_says_nothing_of_it(
+    daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(sky.InvalidRequest, match=r"spec\.ttl"), sky.Compute(url=daemon.url, ttl=-1):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_the_daemon_knows_nothing_that_was_not_asked_for(compute: sky.Compute, daemon: Any) -> None:

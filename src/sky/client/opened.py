@@ -81,7 +81,12 @@ class Opened:
         """Make it or attach to it, hold it, and wait until it is ready. Raises ComputeFailed and others."""
         with Progress(quiet=self._quiet) as progress:
             self._http = http = daemon.connect(url, database=database)
-            found = flows.run(http, flows.create_or_attach(self._name, self._make_request))
+            try:
+                found = flows.run(http, flows.create_or_attach(self._name, self._make_request))
+            except ApiError as refused:
+                if not refused.retryable and refused.status < 500:
+                    self._request = None  # Nothing came of it, so nothing is left behind.
+                raise
             self.compute, self._attached = found
             compute = self.compute
             progress.say(f"{'attached to' if self._attached else 'asked for'} {_label(compute)}")
