@@ -6,7 +6,7 @@ node's work, is kept as a note and moves nothing. Follows: each numbered report 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -87,9 +87,43 @@ def silent(tx: Tx, node_id: str) -> None:
 
 def record(tx: Tx, node_id: str, report: agent.Report) -> None:
     """Write down a numbered report; one that was written already changes nothing."""
+    if report.number > _node(tx, node_id)["heard"]:
+        take(tx, node_id, report)
+        close(tx, node_id, report)
+
+
+def close(tx: Tx, node_id: str, report: agent.Report) -> None:
+    """A report is written down as far as it can be: it need not be said again."""
     node = _node(tx, node_id)
-    if report.number <= node["heard"]:
-        return
+    window = node["window"] if report.window is None else report.window
+    if window > node["window"]:
+        tx.touch(f"dispatch/{node['compute_id']}")
+    nodes.heard(tx, node_id, report.number, window)
+
+
+def apart(report: agent.Report) -> Iterator[agent.Report]:
+    """Each thing that a report tells as a report of its own, in the order in which they are written."""
+    alone = agent.Report(number=report.number, ready=report.ready)
+    if report.ready:
+        yield alone
+    for name in ("phases", "console", "started", "items", "outcomes"):
+        for thing in getattr(report, name):
+            yield msgspec.structs.replace(alone, ready=False, **{name: (thing,)})
+
+
+def give_up(tx: Tx, node_id: str, report: agent.Report) -> None:
+    """Nobody can write these outcomes down: what they are about is over, and how it went is not known."""
+    rows = _executions(tx, node_id, report)
+    live = [name for name, row in rows.items() if row["state"] not in t.DONE]
+    message = f"node {node_id} told how it went in a way that cannot be written down; see the daemon's log"
+    attempts.end_indeterminate(
+        tx, [said.execution for said in report.outcomes if said.execution in live], message
+    )
+
+
+def take(tx: Tx, node_id: str, report: agent.Report) -> None:
+    """Write down what a report tells, whatever its number."""
+    node = _node(tx, node_id)
     _node_news(tx, node, report)
     rows = _executions(tx, node_id, report)
     _console(tx, node, report, rows)
@@ -105,12 +139,8 @@ def record(tx: Tx, node_id: str, report: agent.Report) -> None:
     tx.apply(*starts.values())
     _items(tx, report, rows)
     _outcomes(tx, report, rows)
-    window = node["window"] if report.window is None else report.window
-    if window > node["window"]:
-        tx.touch(f"dispatch/{node['compute_id']}")
     if report.outcomes and node["state"] == n.DRAINING:
         tx.touch(f"computes/{node['compute_id']}")
-    nodes.heard(tx, node_id, report.number, window)
 
 
 def _node_news(tx: Tx, node: Row, report: agent.Report) -> None:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 import structlog
 from litestar import websocket
 from litestar.connection import WebSocket
+from sqlalchemy.exc import OperationalError
 
 from sky.api.agent.door import agent_of, unit_of
 from sky.api.agent.sockets import LOST, hang_up, refuse
 from sky.api.unit import Services
 from sky.domain.errors import Busy, Forbidden, SkyError
 from sky.kit import codec
-from sky.store.tx import Event
+from sky.store.tx import Event, Tx
 from sky.store.views.nodes import AgentRow
 from sky.verbs import reports
 from sky.verbs.mailbox import Mail, mailbox
@@ -109,14 +110,33 @@ class _Line:
         while True:
             message = await self._receive(silence_s)
             if isinstance(message, agent.Report):
-                report = message
-                await self._unit.db.write(lambda tx, r=report: reports.record(tx, self._node_id, r))
-                self._known.difference_update(o.execution for o in report.outcomes)
-                await self._send(agent.Heard(number=report.number))
+                await self._record(message)
+                self._known.difference_update(o.execution for o in message.outcomes)
+                await self._send(agent.Heard(number=message.number))
             elif isinstance(message, agent.Ping):
                 await self._ping(message)
             else:
                 raise _Closed(GARBAGE, "hello is said once")
+
+    async def _record(self, report: agent.Report) -> None:
+        """Write a report down, or where that cannot be, all of it that can: it would be said for ever."""
+        if await self._written(reports.record, report):
+            return
+        for piece in reports.apart(report):
+            if not await self._written(reports.take, piece) and piece.outcomes:
+                await self._written(reports.give_up, piece)
+        await self._unit.db.write(lambda tx: reports.close(tx, self._node_id, report))
+
+    async def _written(self, verb: Callable[[Tx, str, agent.Report], None], report: agent.Report) -> bool:
+        """Whether that could be written; what may pass is raised. Listed supervisor: one bad row is not all."""
+        try:
+            await self._unit.db.write(lambda tx: verb(tx, self._node_id, report))
+        except (SkyError, OperationalError):
+            raise
+        except Exception:
+            _log.exception("report.unwritable", node=self._node_id, number=report.number)
+            return False
+        return True
 
     async def _ping(self, ping: agent.Ping) -> None:
         unit = self._unit
