@@ -138,7 +138,7 @@ class Tx:
             values = {name: getattr(fact, name) for name in columns}
             values["state"] = state
             moved.append(Moved(fact, noun.name, {**row, **values}))
-            values["b_id"], values["b_version"] = fact.id, row["version"]
+            values["b_seq"], values["b_version"] = row["seq"], row["version"]
             changes.append(values)
         if not changes:
             return 0
@@ -315,7 +315,7 @@ def _columns(kind: type[Fact]) -> tuple[str, ...]:
 @cache
 def _select(noun: str) -> Prepared:
     home = _BY_NAME[noun]
-    names = dict.fromkeys((*home.context, "state", "version"))
+    names = dict.fromkeys((*home.context, "state", "version", "seq"))
     query = sa.select(*(home.table.c[n] for n in names))
     return Prepared(lambda _, count: query.where(home.table.c.id.in_(places("ids", count))), "ids")
 
@@ -337,6 +337,6 @@ def _update(kind: type[Fact], with_seq: bool) -> Prepared:
         values["revision"] = table.c.revision + 1
     return prepared(
         sa.update(table)
-        .where(table.c.id == sa.bindparam("b_id"), table.c.version == sa.bindparam("b_version"))
+        .where(table.c.seq == sa.bindparam("b_seq"), table.c.version == sa.bindparam("b_version"))
         .values(values)
     )
