@@ -199,8 +199,9 @@ def test_view_piped_is_a_line_per_event_until_the_end(live: Any) -> None:
     view = live.begin("compute", "view", "seen")
     first = view.stdout.readline()
     live("compute", "delete", "seen", "--yes").check()
-    out, err = view.communicate(timeout=30)
-    assert view.returncode == 0, err
+    out = view.stdout.read()  # not communicate(), which loses what readline() has read ahead
+    err = view.stderr.read()
+    assert view.wait(timeout=30) == 0, err
     assert first.rstrip().endswith("compute requested")
     assert "compute ready" in out
     assert out.rstrip().splitlines()[-1].endswith("compute deleted")

@@ -543,6 +543,7 @@ async def test_a_restart_of_the_computer_is_told(home: Path) -> None:
     assert found is not None
     assert (found.state, found.reason) == ("gone", "the computer was restarted")
     os.kill(machine.binding["pid"], signal.SIGKILL)
+    await until_async(lambda: not processes_under(home), "the agent is gone")
 
 
 # ── the daemon dies ─────────────────────────────────────────────────────────────────────────────
