@@ -151,7 +151,8 @@ def test_ctrl_c_ends_the_call(on_daemon: Any, dev: str, files: None) -> None:
         while "begun" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        err = process.stderr.read()  # not communicate(), which loses what was read ahead
+        process.wait(timeout=30)
     finally:
         process.kill()
         process.communicate()
@@ -264,7 +265,8 @@ def test_a_result_that_is_not_there_yet(on_daemon: Any, dev: str, files: None) -
         ended = on_daemon("task", "result", task).check(1)
         assert ended.err.startswith(f"error: not_ended: {task} is running")
         assert on_daemon("task", "cancel", task).check()
-        _, err = process.communicate(timeout=30)
+        err = process.stderr.read()  # not communicate(), which loses what was read ahead
+        process.wait(timeout=30)
         assert process.returncode == 1
         assert "error: cancelled: " in err
     finally:
