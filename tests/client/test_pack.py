@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import traceback
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -99,6 +100,73 @@ def test_a_script_is_packed_by_value() -> None:
     )
     work, point = pack.unpack(done.stdout)
     assert work(point).x == 20
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A script with modules beside it, which this process cannot import."""
+    files = {
+        "aside.py": """
+            import kit_of_mine.deep
+
+            class Aside(Exception):
+                pass
+
+            def double(x):
+                return kit_of_mine.deep.twice(x)
+        """,
+        "kit_of_mine/__init__.py": "",
+        "kit_of_mine/deep.py": "def twice(x): return 2 * x",
+        "locked.py": "import threading; LOCK = threading.Lock()",
+        "elsewhere/far.py": "def far(x): return x",
+        "main.py": """
+            import sys
+            sys.path.append("elsewhere")
+            import far, locked
+            from aside import Aside, double
+            from sky.client import pack
+
+            def near(x):
+                return double(x), Aside
+
+            def guarded(x):
+                return locked.LOCK, double(x)
+
+            def distant(x):
+                return far.far(x)
+
+            for name in sys.argv[1:]:
+                packed = pack.pack_function(globals()[name], name)
+            sys.stdout.buffer.write(packed.content)
+        """,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def packed_by(project: Path, *functions: str) -> bytes:
+    """The last of them, packed after the others."""
+    command = [sys.executable, "main.py", *functions]
+    return subprocess.run(command, cwd=project, capture_output=True, timeout=30, check=True).stdout
+
+
+@pytest.mark.parametrize("before", [(), ("guarded",)])
+def test_modules_beside_a_script_go_along(project: Path, before: tuple[str, ...]) -> None:
+    result, kind = pack.unpack(packed_by(project, *before, "near"))(21)
+    assert result == 42
+    assert issubclass(kind, Exception)
+    assert "aside" not in sys.modules
+
+
+@pytest.mark.parametrize(("function", "module"), [("guarded", "locked"), ("distant", "far")])
+def test_a_module_that_cannot_be_packed_or_lies_elsewhere_is_named(
+    project: Path, function: str, module: str
+) -> None:
+    content = packed_by(project, function)
+    with pytest.raises(PackError, match=module):
+        pack.unpack(content)
 
 
 class Particular(Exception):

@@ -251,7 +251,8 @@ class _Attempt:
             return failure.explain(
                 error,
                 f"the node has no module {error.name!r}, which the {self._stage} of this call needs: install"
-                f" it with sky.Image(pip=[...]), or ship a module of your own with sky.Image(includes=[...])",
+                f" it with sky.Image(pip=[...]); a module of your own goes along from the folder of your"
+                f" script, unless it keeps something that cannot be pickled, such as a lock",
                 results,
             )
         if self._stage in ("function", "arguments"):

@@ -1,7 +1,7 @@
 """Values to bytes and back: the payload codec, and exceptions that were raised somewhere else.
 
 Decides: ``cloudpickle-lz4`` (pickle protocol 5 through cloudpickle, in an LZ4 frame); that a function
-travels by value, with what it uses of its own module and its file's source; how a remote exception looks.
+travels by value, with its file's source and the modules that `along` names; how a remote exception looks.
 Never: unpacks anything but results of calls this user made; lets a small payload unpack without bound.
 Follows: cloudpickle is used for plain data too: pickle alone would save 1.5 us a call and misplace every
 class of ``__main__``. Two processes need not pack one function into equal bytes.
@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import linecache
 import pickle
-import sys
-import sysconfig
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import lz4.frame
 
+from sky.client import along
 from sky.client.errors import PackError, RemoteTraceback, TaskFailed
 from sky.kit.context import SOURCE_ATTRIBUTE
 
@@ -31,8 +30,6 @@ SMALL_BYTES = 64 * 1024
 SOURCE_CHARS_MAX = 256 * 1024
 """Longer files travel without their source, and remote tracebacks show no lines of them."""
 PROTOCOL = 5
-_INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
-"""Where modules are that a node has too, or can be told to install."""
 
 
 class Packed(NamedTuple):
@@ -72,21 +69,20 @@ def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> 
 def pack_function(function: Callable[..., Any], name: str) -> Packed:
     """The payload of a function as it is now, with its globals and the source of its file.
 
-    What it uses of its own module goes along with it, unless that module is an installed one.
+    What it uses of its own module goes along with it, unless that module is an installed one, and so do the
+    modules beside it, unless something in them cannot be packed: then the node must have them.
     """
-    _take_along(getattr(function, "__module__", None))
-    content = pack(_with_source(function), f"the function {name}()")
+    along.take_own(function)
+    neighbours = along.take_neighbours(function)
+    told = _with_source(function)
+    try:
+        content = pack(told, f"the function {name}()")
+    except PackError:
+        if not neighbours:
+            raise
+        with along.by_name(neighbours):
+            content = pack(told, f"the function {name}()")
     return Packed(hashlib.sha256(content).hexdigest(), content, name)
-
-
-def _take_along(name: str | None) -> None:
-    """Have classes and functions of a module that only exists here travel by value from now on."""
-    module = sys.modules.get(name or "")
-    file = getattr(module, "__file__", None)
-    if module is None or file is None or name == "__main__":
-        return
-    if not file.startswith(_INSTALLED):
-        cloudpickle.register_pickle_by_value(module)
 
 
 def _decompress(content: bytes, what: str) -> bytes:
