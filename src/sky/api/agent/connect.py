@@ -16,13 +16,13 @@ import msgspec
 import structlog
 from litestar import websocket
 from litestar.connection import WebSocket
-from sqlalchemy.exc import OperationalError
 
 from sky.api.agent.door import agent_of, unit_of
 from sky.api.agent.sockets import LOST, hang_up, refuse
 from sky.api.unit import Services
 from sky.domain.errors import Busy, Forbidden, SkyError
 from sky.kit import codec
+from sky.store.engine import Trouble
 from sky.store.tx import Event, Tx
 from sky.store.views.nodes import AgentRow
 from sky.verbs import reports
@@ -128,10 +128,10 @@ class _Line:
         await self._unit.db.write(lambda tx: reports.close(tx, self._node_id, report))
 
     async def _written(self, verb: Callable[[Tx, str, agent.Report], None], report: agent.Report) -> bool:
-        """Whether that could be written; what may pass is raised. Listed supervisor: one bad row is not all."""
+        """Whether that could be written; what may pass is raised. A listed supervisor."""
         try:
             await self._unit.db.write(lambda tx: verb(tx, self._node_id, report))
-        except (SkyError, OperationalError):
+        except (SkyError, Trouble):
             raise
         except Exception:
             _log.exception("report.unwritable", node=self._node_id, number=report.number)
