@@ -43,8 +43,7 @@ LONG_FUNCTIONS: dict[str, int] = {}
 BROAD_EXCEPTS = {
     "src/sky/agent/failure.py:guarded": "runs what a user's objects define: pickling and printing of errors",
     "src/sky/agent/run.py:Lane.run": "runs a user's function; whatever it raises is its outcome",
-    "src/sky/api/agent/connect.py:_Line._written": "one bad report must not keep all other news of its node back",
-    "src/sky/api/agent/connect.py:_Line._written": "one row that cannot be written keeps no report from being heard",
+    "src/sky/api/agent/connect.py:_Line._written": "one bad report must not keep back all other news",
     "src/sky/client/pack.py:unpack": "runs what a user's class defines while it is unpickled",
     "src/sky/kit/supervise.py:forever": "keeps a background task alive",
     "src/sky/reconcile/runner.py:Runner.look": "one poisoned row must not stop the loop of all others",

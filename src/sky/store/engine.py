@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sky.domain.errors import Busy, SkyError, StorageFull
 from sky.store.prepared import say
 
+Trouble = OperationalError
+"""What a database raises when it cannot work just now, whatever it was asked."""
 BUSY_TIMEOUT_MS = 10_000
 """How long a transaction waits for one of another process."""
 READER_THREADS = 2

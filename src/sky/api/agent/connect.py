@@ -128,10 +128,10 @@ class _Line:
         await self._unit.db.write(lambda tx: reports.close(tx, self._node_id, report))
 
     async def _written(self, verb: Callable[[Tx, str, agent.Report], None], report: agent.Report) -> bool:
-        """Whether that could be written; what may pass is raised. A listed supervisor."""
+        """Whether that could be written. Raises what may pass. Listed supervisor."""
         try:
             await self._unit.db.write(lambda tx: verb(tx, self._node_id, report))
-        except (SkyError, Trouble):
+        except (SkyError, OperationalError):
             raise
         except Exception:
             _log.exception("report.unwritable", node=self._node_id, number=report.number)
