@@ -131,7 +131,7 @@ class _Line:
         """Whether that could be written. Raises what may pass. Listed supervisor."""
         try:
             await self._unit.db.write(lambda tx: verb(tx, self._node_id, report))
-        except (SkyError, OperationalError):
+        except (SkyError, Trouble):
             raise
         except Exception:
             _log.exception("report.unwritable", node=self._node_id, number=report.number)
