@@ -99,6 +99,13 @@ def test_settings_and_where_each_came_from(sky: Any) -> None:
     assert "no sky.toml here or in a parent folder" in table
 
 
+def test_settings_are_shown_beside_a_file_that_cannot_be_read(sky: Any) -> None:
+    (sky.folder / "sky.toml").write_text("[compute.dev]\nnodes =\n")
+    shown = sky("config", "show").check(2)
+    assert "SKY_HOME" in shown.out
+    assert "sky.toml:2" in shown.err
+
+
 SPECS = [
     ("[]", "is not a JSON object"),
     ("{", "is not JSON"),

@@ -6,6 +6,8 @@ options, and works without one. Follows: a shell that was started before does no
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,12 +31,9 @@ def install(
     startup: Annotated[bool, Parameter(help="Also name it in the shell's start-up file.")] = True,
 ) -> int:
     """Install completion for your shell."""
-    from cyclopts.completion.detect import ShellDetectionError
-
     try:
-        written = tree(*NOUNS).install_completion(shell=shell, output=file, add_to_startup=startup)
-    except ShellDetectionError as error:
-        raise usage("your shell cannot be found out", "name it: --shell bash, zsh or fish") from error
+        with _found_out():
+            written = tree(*NOUNS).install_completion(shell=shell, output=file, add_to_startup=startup)
     except OSError as error:
         raise CliError("failed", f"the script cannot be written: {error}", "choose another --file") from error
     output.say(str(written))
@@ -43,7 +42,20 @@ def install(
 
 
 @command(app, "sky completion show --shell bash", "source <(sky completion show --shell bash)")
-def show(*, shell: Annotated[Shell, Parameter(help="For this shell.")]) -> int:
+def show(
+    *, shell: Annotated[Shell | None, Parameter(help="For this shell; else yours is found out.")] = None
+) -> int:
     """Print the completion script."""
-    output.write(tree(*NOUNS).generate_completion(shell=shell))
+    with _found_out():
+        output.write(tree(*NOUNS).generate_completion(shell=shell))
     return 0
+
+
+@contextlib.contextmanager
+def _found_out() -> Generator[None]:
+    from cyclopts.completion.detect import ShellDetectionError
+
+    try:
+        yield
+    except ShellDetectionError as error:
+        raise usage("your shell cannot be found out", "name it: --shell bash, zsh or fish") from error

@@ -52,14 +52,24 @@ def _settings() -> list[tuple[str, str, str]]:
 def show(*, output_: Output = "table") -> int:
     """Show the settings that hold here, and where each came from."""
     path = toml.find()
-    file = toml.read(path) if path else None
+    file: toml.File | None = None
+    unread: toml.Invalid | None = None
+    if path is not None:
+        try:
+            file = toml.read(path)
+        except toml.Invalid as error:
+            unread = error
     rows = _settings()
     if output_ == "json":
         settings = [{"name": name, "value": value, "from": origin} for name, value, origin in rows]
         computes = file.computes if file else {}
         output.json({"settings": settings, "file": str(path) if path else None, "computes": computes})
+    else:
+        output.table(("SETTING", "VALUE", "FROM"), rows, flexible=("FROM", "VALUE"))
+    if unread is not None:
+        raise unread
+    if output_ == "json":
         return 0
-    output.table(("SETTING", "VALUE", "FROM"), rows, flexible=("FROM", "VALUE"))
     output.say()
     if file is None:
         output.say(f"no {toml.NAME} here or in a parent folder")
@@ -69,8 +79,12 @@ def show(*, output_: Output = "table") -> int:
         wanted = ", ".join(f"{key} = {_short(value)}" for key, value in table.items())
         output.say(f"  [compute.{name}]  {wanted}")
     if file.problems:
-        output.note(f"{len(file.problems)} mistakes in it: `sky config validate` lists them")
+        output.note(f"{_many(len(file.problems), 'mistake')} in it: `sky config validate` lists them")
     return 0
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _short(value: Any) -> str:
@@ -106,10 +120,9 @@ def validate(
         for problem in problems:
             output.say(problem.at(path) + (f" ({problem.hint})" if problem.hint else ""))
         if not problems:
-            output.say(f"{path}: {computes} computes, no mistakes; daemon: {ready}")
+            output.say(f"{path}: {_many(computes, 'compute')}, no mistakes; daemon: {ready}")
     if problems:
-        many = f"{len(problems)} mistakes" if len(problems) > 1 else "1 mistake"
-        raise CliError("invalid_config", f"{path} has {many}", None, USAGE)
+        raise CliError("invalid_config", f"{path} has {_many(len(problems), 'mistake')}", None, USAGE)
     if ready == "not ready":
         raise CliError("busy", "the daemon runs and is not ready", "`sky server logs` says why", FAILED)
     return 0

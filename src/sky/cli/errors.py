@@ -85,7 +85,9 @@ def _of_api(error: errors.ApiError) -> Ending:
         exit_code = FAILED
     else:
         exit_code = REFUSED if error.status in _REFUSED_STATUSES else FAILED
-    return Ending(error.code, error.message, error.details.get("hint") or _HINTS.get(error.code), exit_code)
+    # How to look with HTTP is for those who do; the hint says how to look from here.
+    message = error.message.partition("; list them with GET ")[0]
+    return Ending(error.code, message, error.details.get("hint") or _HINTS.get(error.code), exit_code)
 
 
 def _of_daemon(error: errors.DaemonError) -> Ending:
@@ -99,7 +101,8 @@ def _of_daemon(error: errors.DaemonError) -> Ending:
             # What follows the first line is the end of the daemon's log: its last line is the reason.
             reason = next((line.strip() for line in reversed(rest.splitlines()) if line.strip()), "")
             message = f"{first.partition('; its log')[0]}{': ' + reason if reason else ''}"
-            return Ending("daemon_start_failed", message, "`sky server logs` shows all of it", FAILED)
+            hint = "`sky server logs` shows all of it" if rest else None
+            return Ending("daemon_start_failed", message, hint, FAILED)
         case _:
             return Ending("daemon_stop_failed", first, None, FAILED)
 

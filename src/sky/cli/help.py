@@ -32,7 +32,9 @@ class Pages:
         console.print(Text(TITLES.get(title, title) + ":", style="bold"))
         labelled = [(_label(entry), _description(entry)) for entry in panel.entries]
         if panel.format == "command":
-            labelled = [(label, description.partition(". ")[0]) for label, description in labelled]
+            labelled = [
+                (label, description.partition(". ")[0].rstrip(".") + ".") for label, description in labelled
+            ]
         columns = min(LABELS_MAX, max(len(label) for label, _ in labelled))
         for label, description in labelled:
             _entry(console, label, description, columns)

@@ -58,7 +58,7 @@ def kinds(*, output_: Output = "table") -> int:
 @command(
     app,
     "sky provider add mine --kind local --config price_per_hour_usd=0.5",
-    "sky provider add cloud --kind aws --credential secret=-",
+    "sky provider add small --kind local --config max_nodes=2",
     instead=("create", "new"),
 )
 def add(

@@ -73,7 +73,7 @@ def run(
     all_: Annotated[
         bool, Parameter(name="--all", negative=(), help="On every node; prints a list by rank.")
     ] = False,
-    timeout: Annotated[float | None, Parameter(help="Seconds it may run.")] = None,
+    timeout: Annotated[float | None, Parameter(help="Seconds it may run; rounded up.")] = None,
     output_: Output = "table",
 ) -> int:
     """Run a function of a Python file on a compute and print what it returned, as JSON.
