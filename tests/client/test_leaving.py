@@ -84,6 +84,21 @@ def test_a_named_compute_is_kept_and_attached_to(daemon: Any) -> None:
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
 
 
+def test_what_a_compute_of_that_name_does_not_have_is_told(
+    daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with sky.Compute(name="small", url=daemon.url):
+        pass
+    with sky.Compute(name="small", url=daemon.url):
+        pass
+    assert "otherwise" not in capsys.readouterr().err
+    wanted = sky.Image(pip=["humanize"])
+    with sky.Compute(name="small", url=daemon.url, nodes=(1, 3), image=wanted, delete_on_exit=True):
+        pass
+    told = "small was made otherwise than asked for here: its nodes are 1, not 1 to 3 and its image does not"
+    assert f"sky: {told} name humanize\n" in capsys.readouterr().err
+
+
 def test_what_nobody_can_provide_fails_at_once_with_the_reason(daemon: Any, nothing_left: None) -> None:
     begun = time.monotonic()
     with pytest.raises(sky.ComputeFailed) as raised:

@@ -99,7 +99,8 @@ class Stopping:
         """The error of an outcome that came early."""
         begun = "while it ran" if execution.stopping_since_s is not None else "before it began"
         if why == "timed_out":
-            limit = execution.item.timeout_s or 0.0
+            # What was left of its time when it came here: a few milliseconds less than was asked for.
+            limit = round(execution.item.timeout_s or 0.0, 1)
             return ErrorInfo(code="timed_out", message=f"its time of {limit:g} s was over {begun}")
         return ErrorInfo(code="cancelled", message=f"cancelled {begun}")
 

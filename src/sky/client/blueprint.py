@@ -97,6 +97,17 @@ class Blueprint:
             ttl=self.ttl,
         )
 
+    def otherwise(self, there: v1.ComputeSpec) -> str:
+        """What of this the compute of the same name that is there does not have, in words; empty: nothing."""
+        wanted, has = bounds_of(self.nodes), there.nodes
+        said: list[str] = []
+        if self.nodes != 1 and _bounds_text(wanted) != _bounds_text(has):
+            said.append(f"its nodes are {_bounds_text(has)}, not {_bounds_text(wanted)}")
+        missing = [package for package in self.image.pip if package not in there.image.pip]
+        if missing:
+            said.append(f"its image does not name {', '.join(missing)}")
+        return " and ".join(said)
+
     def _specs(self) -> tuple[Spec, ...]:
         given = self.provider
         if given is None:
@@ -113,3 +124,7 @@ class Blueprint:
             memory_gb=self.memory_gb,
             max_hourly_cost=self.max_hourly_cost,
         )
+
+
+def _bounds_text(nodes: v1.NodeBounds) -> str:
+    return str(nodes.desired) if nodes.max is None else f"{nodes.min or 0} to {nodes.max}"

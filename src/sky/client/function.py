@@ -231,7 +231,8 @@ def function(
 ) -> Any:
     """Make a function that can be sent to a compute. Works on sync, async and generator functions.
 
-    ``timeout`` is in seconds and enforced on the node; ``retry`` says how often a call is tried again.
+    ``timeout`` is in seconds, rounded up to whole ones, and enforced on the node; ``retry`` says how often a
+    call is tried again.
     """
     if function is not None:
         return Function[..., Any](function)

@@ -90,6 +90,9 @@ class Opened:
             self.compute, self._attached = found
             compute = self.compute
             progress.say(f"{'attached to' if self._attached else 'asked for'} {_label(compute)}")
+            otherwise = self._blueprint.otherwise(compute.spec) if self._attached else ""
+            if otherwise and not self._quiet:
+                note(f"{_label(compute)} was made otherwise than asked for here: {otherwise}")
             owner, within_s = new_owner(), self._blueprint.ready_within_s
             self._lease = Lease(http, compute.id, owner)
             readiness = Readiness(http, compute.id)
