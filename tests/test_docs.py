@@ -153,3 +153,15 @@ def test_http_lines_of_the_readme_work(home: Path) -> None:
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"name":"first"' in done.stdout.replace(" ", "")
+
+
+def test_definitions_of_the_readme_are_accepted(tmp_path: Path) -> None:
+    (text,) = blocks(ROOT / "README.md", "toml")
+    file = tmp_path / "sky.toml"
+    file.write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "sky.cli.main", "config", "validate", str(file)]
+    done = subprocess.run(
+        command, env=environment(tmp_path), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 compute, no mistakes" in done.stdout
