@@ -107,7 +107,9 @@ def test_interrupted_demo_leaves_nothing(line: str, more_s: float, tmp_path: Pat
     time.sleep(more_s + random.uniform(0, 0.1))  # a moment, not a wait for anything
     os.killpg(demo.pid, signal.SIGINT)
     printed += demo.communicate(timeout=END_S)[0]
-    assert demo.returncode == 128 + signal.SIGINT, printed
+    # A demo that was through before the signal reached it has ended well.
+    through = line == "24/24" and "an hour" in printed
+    assert demo.returncode == 128 + signal.SIGINT or (through and demo.returncode == 0), printed
     assert "Traceback" not in printed
     check_nothing_is_left(tmp_path)
 

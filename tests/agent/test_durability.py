@@ -320,7 +320,10 @@ def test_long_failures_are_told_in_reports_that_a_daemon_takes(
     node.daemon.message_bytes_max = 8 * 1024 * 1024
     node.daemon.hang_up()
     until(lambda: len(node.daemon.hellos) > 1, "a connection with a limit")
-    go = tmp_path / "go"
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    gone.touch()
+    # Once before: a node fetches a function when it first needs it, which it cannot while the daemon is away.
+    node.outcome(node.send(fail_at_length, str(gone), 40))
     executions = node.send_all([node.item(fail_at_length, str(go), nonce) for nonce in range(40)])
     until(lambda: journal_has(node, executions[-1], 1), "accepted work")
     node.daemon.stop()

@@ -62,8 +62,10 @@ def test_a_shell_is_a_terminal(on_daemon: Any, dev: str) -> None:
         terminal.until("24 80")
         assert "/dev/pts/" in terminal.shown
         # Ctrl-C belongs to the program on the node.
-        terminal.type("sleep 50\n")
+        terminal.type("echo slee''ping; sleep 50\n")
+        terminal.until("sleeping")
         terminal.type("\x03")
+        terminal.until("^C")  # what was typed before it is thrown away
         terminal.type("echo still $((1 + 1)) here\n")
         terminal.until("still 2 here")
         terminal.type("exit\n")
