@@ -10,31 +10,44 @@ import pytest
 import sqlalchemy as sa
 from tests.store.support import ROWS, empty, inline
 
-from sky.domain import compute, node, task
+from sky.domain import account, compute, job, node, task
 from sky.domain.lifecycle import Fact, IllegalMoveError, advance, states
 from sky.store import schema
 from sky.store.db import Database
 from sky.store.tx import NOUNS, Noun, Tx
-from sky.wire import v1
+from sky.wire import jobs, v1
 
-BIRTH = {"computes": "requested", "nodes": "requested", "tasks": "queued", "executions": "created"}
+BIRTH = {
+    "computes": "requested",
+    "nodes": "requested",
+    "tasks": "queued",
+    "executions": "created",
+    "accounts": "active",
+    "jobs": "queued",
+}
 TOLD = {
     "computes": compute.STATES,
     "nodes": node.STATES,
     "tasks": task.TASK_STATES,
     "executions": task.EXECUTION_STATES,
+    "accounts": account.STATES,
+    "jobs": job.STATES,
 }
 ON_THE_WIRE = {
     "computes": v1.ComputeState,
     "nodes": v1.NodeState,
     "tasks": v1.TaskState,
     "executions": v1.ExecutionState,
+    "accounts": jobs.AccountState,
+    "jobs": jobs.JobStatus,
 }
 FINAL = {
     "computes": {compute.DELETED},
     "nodes": set(node.FINAL),
     "tasks": {task.SUCCEEDED},
     "executions": set(task.DONE),
+    "accounts": {account.CLOSED},
+    "jobs": set(job.TERMINAL),
 }
 SAMPLES: dict[str, Any] = {
     "offer": {"id": "ofr_1"},
@@ -55,6 +68,11 @@ SAMPLES: dict[str, Any] = {
     "python": "3.11",
     "lease_owner": "somebody",
     "node_id": "nod_1",
+    "enabled": True,
+    "compute_id": "cmp_1",
+    "prepare_task": "tsk_1",
+    "run_task": "tsk_2",
+    "upload_task": "tsk_3",
 }
 CASES = [(noun, kind, state) for noun in NOUNS for kind in noun.moves for state in sorted(states(noun.moves))]
 
@@ -167,7 +185,11 @@ def test_every_state_can_be_reached_from_birth(noun: Noun) -> None:
 @pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.name)
 def test_what_is_over_stays_over(noun: Noun) -> None:
     left = {
-        state: sorted(kind.__name__ for kind, move in noun.moves.items() if state in move.sources)
+        state: sorted(
+            kind.__name__
+            for kind, move in noun.moves.items()
+            if state in move.sources and kind is not job.JobSettled  # the books are closed after the end
+        )
         for state in FINAL[noun.name]
     }
     assert not any(left.values()), left
@@ -202,7 +224,7 @@ def test_every_state_is_told_and_is_the_wires(noun: Noun) -> None:
 
 @pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.name)
 def test_every_event_of_a_state_is_named_after_it(noun: Noun) -> None:
-    singular = {"computes": "compute", "nodes": "node", "tasks": "task", "executions": "execution"}[noun.name]
+    singular = noun.name.removesuffix("s")
     for kind, move in noun.moves.items():
         if move.event is None:
             continue

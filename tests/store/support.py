@@ -140,7 +140,39 @@ def execution_row(key: str = "exe_1", **more: Any) -> dict[str, Any]:
     return {**row, **more}
 
 
+def account_row(key: str, *, state: str = "active", **more: Any) -> dict[str, Any]:
+    """An account."""
+    row = {"id": key, "name": key, "state": state, "version": 1, "enabled": True, "created_us": 1}
+    return {**row, **more}
+
+
+def job_row(key: str, *, state: str = "queued", **more: Any) -> dict[str, Any]:
+    """A paid job that costs a dollar an hour."""
+    row = {
+        "id": key,
+        "owner": "account:acc_1",
+        "key_id": "key_1",
+        "backend": "local",
+        "state": state,
+        "version": 1,
+        "sku": "cpu-small",
+        "tier": "neocloud",
+        "gpu_count": 0,
+        "interruptible": False,
+        "price_micro": 1_000_000,
+        "machines": [],
+        "spec": {"image": "local", "command": ["true"], "max_runtime_seconds": 60},
+        "labels": {},
+        "max_runtime_seconds": 60,
+        "holds": 1,
+        "created_us": 1,
+    }
+    return {**row, **more}
+
+
 ROWS: Mapping[str, Any] = {
+    "accounts": account_row,
+    "jobs": job_row,
     "computes": compute_row,
     "nodes": node_row,
     "tasks": task_row,

@@ -14,7 +14,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from sky.store import migrate, schema
+from sky.store import migrate, schema_jobs
 from sky.store.engine import make_engine
 from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
 
@@ -43,7 +43,7 @@ def test_an_empty_database_is_brought_to_the_newest_schema(tmp_path: Path) -> No
 def test_the_steps_make_what_the_schema_says(tmp_path: Path) -> None:
     upgrade(f"sqlite:///{tmp_path / 'steps.db'}")
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'schema.db'}")
-    schema.metadata.create_all(engine)
+    schema_jobs.metadata.create_all(engine)
     engine.dispose()
     assert statements(tmp_path / "steps.db") == statements(tmp_path / "schema.db")
 
@@ -54,7 +54,7 @@ def test_alembic_sees_no_difference(database_url: str) -> None:
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
-        assert compare_metadata(context, schema.metadata) == []
+        assert compare_metadata(context, schema_jobs.metadata) == []
     engine.dispose()
 
 

@@ -24,7 +24,15 @@ PREFIXES = {
     "offer": "ofr_",
     "event": "evt_",
     "rendezvous": "rdv_",
+    "account": "acc_",
+    "key": "key_",
+    "job": "job_",
+    "job_event": "evt_",
+    "webhook": "whe_",
+    "delivery": "whd_",
 }
+_CAPITALS = frozenset({"job", "job_event"})
+"""Nouns whose ids are promised in capitals."""
 
 
 def _fresh() -> int:
@@ -49,7 +57,8 @@ def new(noun: str) -> str:
     """A fresh id for ``noun``: its prefix and 26 characters, 48 bits of time and 80 of chance."""
     number = _source[-1]()
     pairs = [_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS]
-    return PREFIXES[noun] + "".join(pairs)
+    body = "".join(pairs)
+    return PREFIXES[noun] + (body.upper() if noun in _CAPITALS else body)
 
 
 def is_id(text: str) -> bool:

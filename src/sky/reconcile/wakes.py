@@ -38,13 +38,15 @@ def keys(about: Born | Moved) -> Iterator[str]:
         yield from _node(about)
     elif about.noun == "executions":
         yield from _execution(about)
-    else:
+    elif about.noun == "tasks":
         yield from _task(about)
+    elif about.noun == "jobs":
+        yield from _job(about)
 
 
 def _born(about: Born) -> Iterator[str]:
     row = about.row
-    if about.noun in ("computes", "nodes"):
+    if about.noun in ("computes", "nodes", "jobs"):
         yield f"{about.noun}/{row['id']}"
     if about.noun == "nodes":
         yield f"~compute/{row['compute_id']}"
@@ -88,8 +90,15 @@ def _execution(about: Moved) -> Iterator[str]:
         yield f"dispatch/{about.row['compute_id']}"
 
 
+def _job(about: Moved) -> Iterator[str]:
+    yield f"jobs/{about.row['id']}"
+    yield f"~job/{about.row['id']}"
+
+
 def _task(about: Moved) -> Iterator[str]:
     row = about.row
+    if row["owner"] and row["state"] not in t.DONE:
+        yield row["owner"]
     if row["state"] in t.DONE:
         yield f"~task/{row['id']}"
         yield f"~items/{row['id']}"

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sky.store.engine import explain, make_engine
 
-HEAD = "0001"
+HEAD = "0002"
 FOLDER = Path(__file__).with_name("migrations")
 
 

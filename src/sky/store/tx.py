@@ -16,11 +16,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain import compute, node, task
+from sky.domain import account, compute, job, node, task
 from sky.domain.errors import IdempotencyConflict
 from sky.domain.lifecycle import Fact, Table, advance
 from sky.kit import codec
-from sky.store import schema
+from sky.store import schema, schema_jobs
 from sky.store.payloads import payload_for
 from sky.store.prepared import Prepared, inserted, places, prepared
 from sky.store.sql import insert_ignore, upsert
@@ -81,6 +81,8 @@ NOUNS = (
     Noun("nodes", schema.nodes, node.MOVES, ("id", "compute_id", "rank")),
     Noun("tasks", schema.tasks, task.TASK_MOVES, ("id", "compute_id", "owner", "correlation_id")),
     Noun("executions", schema.executions, task.EXECUTION_MOVES, ("id", "compute_id", "task_id", "node_id")),
+    Noun("accounts", schema_jobs.accounts, account.MOVES, ("id",)),
+    Noun("jobs", schema_jobs.jobs, job.MOVES, ("id", "owner", "compute_id")),
 )
 _HOME: dict[type[Fact], Noun] = {fact: noun for noun in NOUNS for fact in noun.moves}
 _BY_NAME = {noun.name: noun for noun in NOUNS}

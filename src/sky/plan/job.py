@@ -1,0 +1,249 @@
+"""What a paid job needs next.
+
+Decides: when a machine is asked for, when each step begins, when more is held, and how the job ends.
+Never: moves money or reads a clock. Follows: planning twice changes nothing; a job whose machine cannot be
+reached is left alone; what is held always covers what has run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sky.domain import compute as c
+from sky.domain import job as j
+from sky.domain import task as t
+from sky.domain.job import JobView, StepView
+from sky.domain.money import covered_us, hold_micro
+from sky.plan.decision import Decision
+
+EXTEND_AHEAD_US = 120_000_000
+"""How long before a hold is used up more is held."""
+STOP_AHEAD_US = 35_000_000
+"""How long before a hold is used up a job is stopped that cannot be extended: a command gets 30 s to end."""
+EXTEND_AGAIN_US = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Ask for a compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Have the node pull the image and the inputs."""
+
+    placement: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Have the node run the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Have the node upload the outputs; the command ended at ``ended_us``."""
+
+    ended_us: int
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Hold so much more, for the time until ``covers_us``."""
+
+    amount_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Cancel the command; the job then ends with ``error``."""
+
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Resolve the hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class TearDown:
+    """Give the compute back."""
+
+
+Action = (
+    Provision
+    | Prepare
+    | Run
+    | Upload
+    | Extend
+    | Stop
+    | Settle
+    | TearDown
+    | j.JobRunning
+    | j.JobRan
+    | j.JobExhausted
+    | j.Ended
+)
+
+
+def error(code: str, message: str, exit_code: int | None = None) -> dict[str, Any]:
+    """Why a job ended, as it is kept and told."""
+    told: dict[str, Any] = {"code": code, "message": message}
+    if exit_code is not None:
+        told["exit_code"] = exit_code
+    return told
+
+
+def plan(view: JobView, now_us: int) -> Decision[Action]:
+    """The next thing to do for ``view`` at ``now_us``: at most one."""
+    if view.state in j.TERMINAL:
+        return _after(view)
+    if view.state == j.QUEUED:
+        return _do(Provision(), "a compute is asked for")
+    if view.compute_state not in c.ACCEPTING and view.ended_us is None:
+        return _machine_gone(view, now_us)
+    if view.state == j.PROVISIONING:
+        return _provisioning(view, now_us)
+    return _running(view, now_us)
+
+
+def _provisioning(view: JobView, now_us: int) -> Decision[Action]:
+    if view.prepare is None:
+        if view.placement is None:
+            return _wait(f"its compute is {view.compute_state}")
+        return _do(Prepare(view.placement), "its machine is ready")
+    if view.run is None:
+        if view.prepare.state not in t.DONE:
+            return _wait("image and inputs are pulled")
+        if view.prepare.state == t.SUCCEEDED and not view.prepare.failed:
+            return _do(Run(), "image and inputs are there")
+        return _do(_unprepared(view, view.prepare, now_us), "image or inputs cannot be had")
+    if view.run.started_us is not None:
+        return _do(j.JobRunning(view.id, view.run.started_us), "its command runs")
+    if view.run.state in t.DONE:
+        return _do(_broken(view, view.run, now_us), "its command could not be started")
+    return _wait("its command is about to run")
+
+
+def _running(view: JobView, now_us: int) -> Decision[Action]:
+    run = view.run
+    if run is None or view.started_us is None:
+        msg = f"job {view.id} runs, and has no task that does"
+        raise RuntimeError(msg)
+    if view.ended_us is not None:
+        return _uploading(view, now_us)
+    if run.state not in t.DONE:
+        return _metered(view, view.started_us, now_us)
+    ended_us = min(run.finished_us or now_us, now_us)
+    if run.state != t.SUCCEEDED or run.result is None:
+        return _do(_broken(view, run, now_us), f"its command is {run.state}")
+    exit_code = run.result.get("exit_code")
+    if run.result.get("timed_out"):
+        told = error("max_runtime_exceeded", f"it ran for {view.max_runtime_seconds} s, as long as it may")
+        return _do(j.JobFailed(view.id, now_us, ended_us, told), "it ran as long as it may")
+    if view.outputs:
+        return _do(Upload(ended_us, exit_code), "its command is over")
+    return _do(_ended(view, exit_code, ended_us, now_us), "its command is over")
+
+
+def _uploading(view: JobView, now_us: int) -> Decision[Action]:
+    upload = view.upload
+    if upload is not None and upload.state not in t.DONE and view.compute_state in c.ACCEPTING:
+        return _wait("its outputs are uploaded")
+    return _do(
+        _ended(view, view.exit_code, view.ended_us, now_us), "its outputs are up, as far as they can be"
+    )
+
+
+def _ended(view: JobView, exit_code: int | None, ended_us: int | None, now_us: int) -> j.Ended:
+    if view.stop_error is not None:
+        return j.JobFailed(view.id, now_us, ended_us, view.stop_error)
+    if exit_code == 0:
+        return j.JobSucceeded(view.id, now_us, ended_us)
+    told = error("command_failed", f"the command ended with {exit_code}", exit_code)
+    return j.JobFailed(view.id, now_us, ended_us, told)
+
+
+def _metered(view: JobView, started_us: int, now_us: int) -> Decision[Action]:
+    covered = covered_us(view.price_micro, view.held_micro)
+    if view.stop_error is not None:
+        return _wait("it is being stopped")
+    if covered is None or view.held_micro >= hold_micro(view.price_micro, view.max_runtime_seconds):
+        return _wait("its command runs, and all of it is held")
+    until_us = started_us + covered
+    if now_us >= until_us - STOP_AHEAD_US and view.exhausted_us is not None:
+        return _do(
+            Stop(error("balance_exhausted", "the balance could not cover more of its runtime")), "unpaid"
+        )
+    if now_us < until_us - EXTEND_AHEAD_US:
+        return _wait("its command runs", until_us - EXTEND_AHEAD_US)
+    if view.exhausted_us is not None and now_us < view.exhausted_us + EXTEND_AGAIN_US:
+        return _wait(
+            "its balance is used up", min(view.exhausted_us + EXTEND_AGAIN_US, until_us - STOP_AHEAD_US)
+        )
+    left_micro = hold_micro(view.price_micro, view.max_runtime_seconds) - view.held_micro
+    chunk_micro = hold_micro(view.price_micro, j.HOLD_SECONDS)
+    return _do(Extend(min(left_micro, chunk_micro)), "more is held", now_us + EXTEND_AGAIN_US)
+
+
+def _machine_gone(view: JobView, now_us: int) -> Decision[Action]:
+    """Its compute is over although the job is not."""
+    if view.stop_error is not None:
+        return _do(j.JobFailed(view.id, now_us, _alive(view, now_us), view.stop_error), "it was stopped")
+    why = view.compute_error or "its machine is gone"
+    if view.state == j.RUNNING:
+        return _do(_lost(view, now_us, why), "its machine is gone")
+    return _do(j.JobFailed(view.id, now_us, None, error("placement_failed", why)), "no machine can be had")
+
+
+def _broken(view: JobView, step: StepView, now_us: int) -> j.Ended:
+    """The command's task ended, and not by telling how the command went."""
+    if view.stop_error is not None:
+        ended = _alive(view, min(step.finished_us or now_us, now_us)) if view.started_us is not None else None
+        return j.JobFailed(view.id, now_us, ended, view.stop_error)
+    if step.state in (t.INDETERMINATE, t.FAILED) and step.code == "node_lost":
+        return _lost(view, now_us, step.message or "its machine was lost")
+    told = error("run_failed", step.message or f"the command's task is {step.state}")
+    return j.JobFailed(view.id, now_us, _alive(view, min(step.finished_us or now_us, now_us)), told)
+
+
+def _lost(view: JobView, now_us: int, why: str) -> j.Ended:
+    ended_us = _alive(view, now_us)
+    if view.interruptible:
+        return j.JobInterrupted(view.id, now_us, ended_us, error("preempted", why))
+    return j.JobFailed(view.id, now_us, ended_us, error("node_lost", why))
+
+
+def _alive(view: JobView, now_us: int) -> int | None:
+    """Until when a job that ran is metered: the last proof that its machine lived."""
+    if view.started_us is None:
+        return None
+    return max(view.started_us, min(now_us, view.last_seen_us or view.started_us))
+
+
+def _unprepared(view: JobView, step: StepView, now_us: int) -> j.Ended:
+    if step.failed:
+        return j.JobFailed(view.id, now_us, None, step.failed)
+    if step.code == "node_lost":
+        return _lost(view, now_us, step.message or "its machine was lost")
+    told = error("placement_failed", step.message or f"pulling is {step.state}")
+    return j.JobFailed(view.id, now_us, None, told)
+
+
+def _after(view: JobView) -> Decision[Action]:
+    if view.settled_us is None:
+        return _do(Settle(), "it is over, and its hold stands")
+    if view.compute_state not in (None, c.DELETING, c.DELETED):
+        return _do(TearDown(), "it is settled, and its machine is there")
+    return _wait("it is over and settled")
+
+
+def _do(action: Action, why: str, again_us: int | None = None) -> Decision[Action]:
+    return Decision((action,), again_us, why)
+
+
+def _wait(why: str, again_us: int | None = None) -> Decision[Action]:
+    return Decision((), again_us, why)
