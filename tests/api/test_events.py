@@ -62,6 +62,24 @@ def newest(api: Any, tools: Any) -> int:
     return found
 
 
+def test_the_end_of_what_is_recorded_is_marked(api: Any, tools: Any) -> None:
+    compute = api.create(tools.idle_spec())
+    path = f"/v1/events?compute={compute['id']}&types=compute.created"
+    whole = api("GET", f"{path}&follow=false").content.decode()
+    blocks = [block for block in whole.split("\n\n") if "id: " in block]
+    assert [len(block.splitlines()) for block in blocks] == [3, 1], "one event, then an id without one"
+    first, marked = (int(block.partition("\n")[0].removeprefix("id: ")) for block in blocks)
+    assert marked >= first
+    # Who comes back with the mark is told nothing again; a follower finds it before what is new.
+    again = api("GET", f"{path}&follow=false&after={marked}").content.decode()
+    assert "event:" not in again
+    with follow(api, f"?compute={compute['id']}&types=compute.deleted&after={marked}") as reader:
+        while not next(reader.lines).startswith("id: "):
+            pass
+        api.delete(compute["id"])
+        assert reader.take(1)[0][1] == "compute.deleted"
+
+
 def test_a_compute_is_told_from_its_beginning(api: Any, tools: Any) -> None:
     compute = api.create(tools.idle_spec())
     with follow(

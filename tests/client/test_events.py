@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sky.client.errors import DaemonUnreachable
-from sky.client.events import Follower, Parser, Reader, Seen
+from sky.client.events import Follower, Mark, Parser, Reader, Seen
 from sky.client.http import Http
 from sky.wire import v1
 
@@ -40,6 +40,17 @@ def test_events_are_found_however_the_bytes_are_cut(size: int) -> None:
     seen = [one for at in range(0, len(text), size) for one in parser.feed(text[at : at + size])]
     assert [(one.seq, one.name) for one in seen] == [(1, "node.console"), (2, "node.console")]
     assert all(isinstance(one.event, v1.ConsoleEvent) for one in seen)
+
+
+def test_a_mark_is_a_place_and_no_event(scripted: Any) -> None:
+    assert list(Parser().feed(frame(1)[:0] + b"id: 7\n\n: x\n\n")) == [Mark(7)]
+    server = scripted(streaming(frame(5)), streaming(frame(6), b"id: 9\n\n"), streaming(frame(10)))
+    found = [seen.seq for seen in Follower(Http(server.url), after=4, follow=False)]
+    assert found == [5, 6], "a break is no end, and the mark is"
+    assert [asked.headers["last-event-id"] for asked in server.asked] == ["4", "5"]
+    assert server.asked[0].target == "/v1/events?follow=false"
+    following = iter(Follower(Http(scripted(streaming(b"id: 9\n\n"), streaming(frame(10))).url), after=4))
+    assert next(following).seq == 10
 
 
 def test_an_event_that_was_only_published_has_no_place() -> None:

@@ -18,6 +18,10 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Session] = msgspec.msgpack.Decoder(Session)
 
 
+OPENED = Data(content=b"")
+"""Said once what was asked for is there (a terminal, a connection), since the other side may speak first."""
+
+
 class Ended(Exception):
     """Nobody is at the other end any more."""
 

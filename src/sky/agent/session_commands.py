@@ -8,6 +8,7 @@ because the kernel's terminal does them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -15,17 +16,19 @@ import pty
 import struct
 import termios
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Literal
 
 from sky.agent.leftovers import kill_session
-from sky.agent.session import Ended, Line, Place, SessionFailed
+from sky.agent.session import OPENED, Ended, Line, Place, SessionFailed
 from sky.wire.agent import Ask, Data, Eof, Exit, Resize
 
 READ_BYTES = 32 * 1024
 LAST_OUTPUT_S = 0.25
-"""How long output is still read after a command has ended, when something it started holds the pipe."""
+"""How long output may stand still after a command has ended, when something it started holds the pipe."""
+LAST_OUTPUT_MAX_S = 60.0
+"""How long output is still read then, however much of it comes."""
 SIDE_MAX = 10_000
 _ON_TERMINAL = 'exec <>"$0" >&0 2>&0; exec "$@"'
 """A session leader that opens a terminal gets it as its own: no code of ours runs between fork and exec."""
@@ -47,6 +50,35 @@ async def _until(work: Awaitable[Exit], gone: Awaitable[None]) -> Exit:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Flow:
+    """Output on its way: how many pieces have gone, and how many wait for the other end to take them."""
+
+    def __init__(self) -> None:
+        self._gone = 0
+        self._going = 0
+
+    async def send(self, line: Line, frame: Data) -> None:
+        """Send a piece."""
+        self._going += 1
+        try:
+            await line.send(frame)
+        finally:
+            self._going -= 1
+            self._gone += 1
+
+    async def rest(self, readers: Iterable[asyncio.Future[None]]) -> None:
+        """Until what was written before the end has been sent; a slow other end is waited for."""
+        waiting = set(readers)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_OUTPUT_MAX_S):
+                gone = -1
+                while waiting and (self._going or gone != self._gone):
+                    gone = self._gone
+                    done, waiting = await asyncio.wait(waiting, timeout=LAST_OUTPUT_S)
+                    for reader in done:
+                        reader.result()
 
 
 async def execute(line: Line, ask: Ask, place: Place) -> Exit:
@@ -94,16 +126,15 @@ async def _pipe() -> AsyncGenerator[tuple[asyncio.StreamReader, int], None]:
 async def _follow(
     line: Line, process: Process, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader
 ) -> Exit:
+    flow = _Flow()
     relays = [
-        asyncio.ensure_future(_relay(line, stdout, "stdout")),
-        asyncio.ensure_future(_relay(line, stderr, "stderr")),
+        asyncio.ensure_future(_relay(line, stdout, "stdout", flow)),
+        asyncio.ensure_future(_relay(line, stderr, "stderr", flow)),
     ]
     try:
         code = await process.wait()
         kill_session(process.pid)
-        done, _ = await asyncio.wait(relays, timeout=LAST_OUTPUT_S)
-        for relay in done:
-            relay.result()
+        await flow.rest(relays)
         return _exit(code)
     finally:
         for relay in relays:
@@ -111,9 +142,11 @@ async def _follow(
         await asyncio.gather(*relays, return_exceptions=True)
 
 
-async def _relay(line: Line, pipe: asyncio.StreamReader, name: Literal["stdout", "stderr"]) -> None:
+async def _relay(
+    line: Line, pipe: asyncio.StreamReader, name: Literal["stdout", "stderr"], flow: _Flow
+) -> None:
     while content := await pipe.read(READ_BYTES):
-        await line.send(Data(content=content, stream=name))
+        await flow.send(line, Data(content=content, stream=name))
 
 
 class _Terminal:
@@ -161,6 +194,7 @@ async def shell(line: Line, ask: Ask, place: Place) -> Exit:
             start_new_session=True,
         )
         try:
+            await line.send(OPENED)
             return await _until(_show(line, process, terminal), _type(line, terminal))
         finally:
             kill_session(process.pid)
@@ -178,19 +212,20 @@ def _login_shell() -> str:
 
 async def _show(line: Line, process: Process, terminal: _Terminal) -> Exit:
     """Send what the terminal shows until the shell has ended and all of it was sent."""
-    reading = asyncio.ensure_future(_screen(line, terminal.leader))
+    flow = _Flow()
+    reading = asyncio.ensure_future(_screen(line, terminal.leader, flow))
     try:
         code = await process.wait()
         kill_session(process.pid)
         terminal.hang_up()
-        await asyncio.wait([reading], timeout=LAST_OUTPUT_S)
+        await flow.rest([reading])
         return _exit(code)
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 
 
-async def _screen(line: Line, leader: int) -> None:
+async def _screen(line: Line, leader: int, flow: _Flow) -> None:
     while True:
         await _able(leader, reading=True)
         try:
@@ -203,7 +238,7 @@ async def _screen(line: Line, leader: int) -> None:
             raise
         if not content:
             return
-        await line.send(Data(content=content))
+        await flow.send(line, Data(content=content))
 
 
 async def _type(line: Line, terminal: _Terminal) -> None:

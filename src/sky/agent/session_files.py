@@ -1,7 +1,8 @@
 """Files of a node: listed, removed, put there and fetched.
 
 Decides: what may not be removed, and that a file that is put there is whole or not there.
-Never: removes the node's own folders. Follows: relative paths begin in the work folder.
+Never: removes the node's own folders, or lets a slow disk keep the node from anything else.
+Follows: relative paths begin in the work folder; a listing has one line an entry, whatever its name is.
 """
 
 from __future__ import annotations
@@ -51,7 +52,12 @@ def _entry(path: Path, status: os.stat_result) -> str:
     kind = next((letter for test, letter in _KINDS if test(status.st_mode)), "?")
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(status.st_mtime))
     name = path.name + ("/" if kind == "d" else f" -> {path.readlink()}" if kind == "l" else "")
-    return f"{kind} {status.st_size:>12} {moment} {name}\n"
+    return f"{kind} {status.st_size:>12} {moment} {_on_one_line(name)}\n"
+
+
+def _on_one_line(name: str) -> str:
+    """A name with what would break the line, or move a terminal's cursor, as Python writes it."""
+    return "".join(f"\\x{ord(c):02x}" if c < " " or c == "\x7f" else c for c in name)
 
 
 async def remove(line: Line, ask: Ask, place: Place) -> Exit:
@@ -87,7 +93,8 @@ async def upload(line: Line, ask: Ask, place: Place) -> Exit:
                 if isinstance(frame, Eof):
                     break
                 if isinstance(frame, Data):
-                    file.write(frame.content)
+                    await asyncio.to_thread(file.write, frame.content)
+            await asyncio.to_thread(file.flush)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -100,6 +107,6 @@ async def download(line: Line, ask: Ask, place: Place) -> Exit:
     if not stat.S_ISREG(path.stat().st_mode):
         raise SessionFailed(f"{path} is not a file; only the content of files is fetched")
     with path.open("rb") as file:
-        while content := file.read(CHUNK_BYTES):
+        while content := await asyncio.to_thread(file.read, CHUNK_BYTES):
             await line.send(Data(content=content))
     return Exit(code=0)

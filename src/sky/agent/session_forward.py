@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sky.agent.session import Ended, Line, Place, SessionFailed
+from sky.agent.session import OPENED, Ended, Line, Place, SessionFailed
 from sky.wire.agent import Ask, Data, Eof, Exit
 
 HOST = "127.0.0.1"
@@ -25,6 +25,7 @@ async def forward(line: Line, ask: Ask, _place: Place) -> Exit:
             reader, writer = await asyncio.open_connection(HOST, ask.port)
     except (OSError, TimeoutError) as error:
         raise SessionFailed(f"nothing answers on port {ask.port} of the node: {error}") from error
+    await line.send(OPENED)
     closed = asyncio.Event()
     down = asyncio.ensure_future(_down(line, reader))
     up = asyncio.ensure_future(_up(line, writer, closed))

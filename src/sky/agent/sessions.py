@@ -20,7 +20,9 @@ from sky.agent.session import Ended, Line, Place, SessionFailed
 from sky.agent.settings import Settings
 from sky.wire.agent import Ask, Dial, Exit
 
-SESSIONS_MAX = 64
+SESSIONS_MAX = 512
+REFUSALS_MAX = 64
+"""How many are told at once that there are too many; others find out by waiting."""
 CONNECT_S = 10.0
 ASK_S = 10.0
 HEARTBEAT_S = 15.0
@@ -55,11 +57,11 @@ class Sessions:
         self._place = msgspec.structs.replace(self._place, environment=environment)
 
     def dial(self, message: Dial) -> None:
-        """Go to a rendezvous, unless too many are under way."""
-        if len(self._tasks) >= SESSIONS_MAX:
+        """Go to a rendezvous, if only to say that too many are under way."""
+        if len(self._tasks) >= SESSIONS_MAX + REFUSALS_MAX:
             say("too many sessions; one is not served", rendezvous=message.rendezvous, most=SESSIONS_MAX)
             return
-        task = asyncio.create_task(self._meet(message))
+        task = asyncio.create_task(self._meet(message, full=len(self._tasks) >= SESSIONS_MAX))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -70,7 +72,7 @@ class Sessions:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_S)
 
-    async def _meet(self, message: Dial) -> None:
+    async def _meet(self, message: Dial, *, full: bool) -> None:
         try:
             async with asyncio.timeout(CONNECT_S):
                 socket = await self._session().ws_connect(
@@ -87,16 +89,18 @@ class Sessions:
             return
         line = Line(socket)
         try:
-            await line.send(await self._serve(line))
+            await line.send(await self._serve(line, full=full))
         except (aiohttp.ClientError, ConnectionError, Ended):
             return
         finally:
             await close(socket)
 
-    async def _serve(self, line: Line) -> Exit:
+    async def _serve(self, line: Line, *, full: bool) -> Exit:
         try:
             async with asyncio.timeout(ASK_S):
                 ask = await line.ask()
+            if full:
+                raise SessionFailed(f"the node serves {SESSIONS_MAX} sessions already; end some first")
             return await _KINDS[ask.kind](line, ask, self._place)
         except SessionFailed as error:
             return Exit(code=1, error=str(error), missing=error.missing)

@@ -8,6 +8,7 @@ has no body to send (HEAD) is never begun.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -23,6 +24,10 @@ READ_STALL_S = 120.0
 """How long a reader of content may take nothing before its connection is closed."""
 SESSION_S = 24 * 3600.0
 """How long an interactive session, or a reader of a generator, may stay silent."""
+
+
+class CutShort(Exception):
+    """What is being sent cannot go on; its reader notices that by the end that is missing."""
 
 
 class Whole(ASGIResponse):
@@ -77,12 +82,14 @@ class Streamed(ASGIResponse):
         self._stall_s = stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it. Raises what the body raises; the connection then ends without the body's proper end."""
+        """Send it. Raises what the body raises; the connection then ends without the body's proper end, as it
+        does quietly when that is what the body wants (``CutShort``)."""
         await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
         if scope["state"].get("head"):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        await until_gone(receive, self._send(send))
+        with contextlib.suppress(CutShort):
+            await until_gone(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
         chunks = self._chunks

@@ -1,13 +1,15 @@
 """``sky log``: what nodes wrote, from the beginning, also when nobody watched.
 
-Decides: which events are lines of the log, how ranks are told apart, and when a log that is not followed is
-at its end. Never: loses or repeats a line. Follows: the log of a compute tells how its nodes were made ready
-as well; the log of a task is only what that call wrote.
+Decides: which events are lines of the log, how ranks are told apart, and when a log that is followed is at
+its end: when what it is of has ended, and everything that was recorded of it has been printed.
+Never: loses or repeats a line, also when the daemon is restarted meanwhile. Follows: the log of a compute
+tells how its nodes were made ready as well; the log of a task is only what that call wrote.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
@@ -15,16 +17,12 @@ from cyclopts import Parameter
 from sky.cli import output, render
 from sky.cli.app import Output, noun, only
 from sky.cli.connection import Api, reading
-from sky.cli.watch import LOOK_S, Feed
+from sky.cli.watch import Feed, recorded
 from sky.client import calls
-from sky.client.errors import ApiError, NotFound
+from sky.client.errors import ApiError, DaemonUnreachable, NotFound
 from sky.client.events import Seen
 from sky.wire import v1
 
-QUIET_S = 0.5
-"""A history that says nothing for so long has been read to its end."""
-FIRST_S = 1.5
-"""How long the first line may take."""
 TASK_ENDED = frozenset({"succeeded", "failed", "cancelled", "timed_out", "indeterminate"})
 
 
@@ -55,18 +53,41 @@ def log(
     """
     with reading() as api:
         subject = _subject(api, of)
-        with Feed(api, compute=subject.compute, task=subject.task, after=0) as feed:
-            wait_s = FIRST_S
-            while True:
-                seen = feed.next(LOOK_S if follow and not subject.ended else wait_s)
-                if seen is None:
-                    if not follow or subject.ended:
-                        return 0
+        following = follow and not subject.ended
+        for seen in _followed(api, of, subject) if following else _all(api, subject):
+            if events or _is_line(seen, subject):
+                _print(seen, subject, output_)
+        return 0
+
+
+def _all(api: Api, subject: _Subject, after: int = 0) -> Iterator[Seen]:
+    return recorded(api, compute=subject.compute, task=subject.task, after=after)
+
+
+def _followed(api: Api, of: str | None, subject: _Subject) -> Iterator[Seen]:
+    """What was recorded and what comes, until the subject has ended; then what is recorded behind that."""
+    last = 0
+    with Feed(api, compute=subject.compute, task=subject.task, after=0) as feed:
+        while not subject.ended:
+            seen = feed.next()
+            if seen is not None:
+                yield seen
+                last = seen.seq or last
+            if seen is None or _may_end(seen, subject):
+                try:
                     subject = _subject(api, of)
+                except DaemonUnreachable:
+                    # It may be on its way back; the feed gives up on its own when it is not.
                     continue
-                wait_s = QUIET_S
-                if events or _is_line(seen, subject):
-                    _print(seen, subject, output_)
+    yield from _all(api, subject, last)
+
+
+def _may_end(seen: Seen, subject: _Subject) -> bool:
+    """Whether the subject may have ended with this."""
+    event = seen.event
+    if isinstance(event, v1.TaskEvent):
+        return subject.task is not None and event.state in TASK_ENDED
+    return isinstance(event, v1.ComputeEvent) and event.state == "deleted"
 
 
 def _subject(api: Api, of: str | None) -> _Subject:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -71,6 +71,13 @@ class Feed:
     ) -> None:
         self._closed = True
         self._reader.close()
+
+
+def recorded(
+    api: Api, *, compute: str | None = None, task: str | None = None, after: int = 0
+) -> Iterator[Seen]:
+    """Every event that is recorded now, in order; ends behind the last of them."""
+    return iter(Follower(api.http, compute=compute, task=task, after=after, follow=False, patience_s=AWAY_S))
 
 
 def compute_until(

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from sky.cli import output, render
 from sky.cli.app import Output, noun, only
 from sky.cli.connection import Api, reading
-from sky.cli.watch import Feed
+from sky.cli.watch import recorded
 from sky.client import calls, calls_machines
 from sky.client.errors import NotFound
 from sky.client.events import Seen
@@ -24,9 +24,6 @@ from sky.wire import v1
 from sky.wire.error import Error
 
 EVENTS_SHOWN = 10
-QUIET_S = 0.4
-FIRST_S = 1.5
-EVENTS_READ_MAX = 100_000
 SEARCHED_COMPUTES_MAX = 500
 
 
@@ -191,16 +188,12 @@ def _latest(api: Api, subject: _Subject, many: int) -> list[Seen]:
         return []
     kept: deque[Seen] = deque(maxlen=many)
     node = subject.resource.id if isinstance(subject.resource, v1.Node) else None
-    with Feed(api, compute=subject.compute, task=subject.task, after=0) as feed:
-        for read in range(EVENTS_READ_MAX):
-            seen = feed.next(QUIET_S if read else FIRST_S)
-            if seen is None:
-                break
-            about = getattr(seen.event, "node", None)
-            if not isinstance(seen.event, v1.ConsoleEvent | v1.CostEvent | v1.MetricEvent) and (
-                node is None or about == node
-            ):
-                kept.append(seen)
+    for seen in recorded(api, compute=subject.compute, task=subject.task):
+        about = getattr(seen.event, "node", None)
+        if not isinstance(seen.event, v1.ConsoleEvent | v1.CostEvent | v1.MetricEvent) and (
+            node is None or about == node
+        ):
+            kept.append(seen)
     return list(kept)
 
 

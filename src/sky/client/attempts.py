@@ -36,6 +36,7 @@ class Attempts:
         self._repeatable = call.repeatable
         self._patience_s = patience_s
         self._began_s = _clock.monotonic_s()
+        self._away_s: float | None = None
         self._failures = 0
 
     @property
@@ -43,10 +44,15 @@ class Attempts:
         """Seconds since the first try began."""
         return _clock.monotonic_s() - self._began_s
 
-    def after_loss(self, *, sent: bool) -> float | None:
-        """Seconds to pause before the next try after the connection was lost; None to give up."""
+    def after_loss(self, *, sent: bool, silent: bool = False) -> float | None:
+        """Seconds to pause before the next try after the connection was lost; None to give up.
+
+        ``silent``: nobody has said anything for all the time that was given.
+        """
         if sent and not self._repeatable:
             return None
+        if silent and self._away_s is None:
+            self._away_s = self._began_s
         return self._pause(None)
 
     def after_answer(self, status: int, headers: Mapping[str, str]) -> float | None:
@@ -59,10 +65,14 @@ class Attempts:
 
     def _pause(self, asked_s: float | None) -> float | None:
         self._failures += 1
+        if self._away_s is None:
+            # An answer may have been waited for for long before its daemon went away.
+            self._away_s = _clock.monotonic_s()
         pause = backoff.delay_s(self._failures, first_s=PAUSE_FIRST_S, longest_s=PAUSE_LONGEST_S)
         if asked_s is not None:
             pause = max(pause, min(asked_s, BUSY_PAUSE_LONGEST_S))
-        return pause if self.waited_s + pause <= self._patience_s else None
+        away_s = _clock.monotonic_s() - self._away_s
+        return pause if away_s + pause <= self._patience_s else None
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -306,13 +306,15 @@ def events(
     task: str | None = None,
     types: Sequence[str] = (),
     after: int | None = None,
+    follow: bool | None = None,
     silence_s: float = 45.0,
 ) -> Call[bytes]:
     """The stream of events after a sequence number (None: from now on): to be opened as a stream.
 
+    ``follow=False``: it ends behind what is recorded.
     ``silence_s`` without even a heartbeat means that the connection is dead.
     """
     headers = () if after is None else (("Last-Event-ID", str(after)),)
-    query = (*query_of(compute=compute, task=task), *(("types", name) for name in types))
+    query = (*query_of(compute=compute, task=task, follow=follow), *(("types", name) for name in types))
     headers = (*headers, ("Accept", "text/event-stream"))
     return Call("GET", "/v1/events", as_content, query, headers, timeout_s=silence_s)

@@ -38,6 +38,13 @@ class Seen:
     event: v1.Event
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """All that was recorded up to ``seq``, and asked for, has been handed out."""
+
+    seq: int
+
+
 class Parser:
     """Cuts bytes of an event stream into events. Comments (heartbeats) and unknown types give none."""
 
@@ -47,8 +54,8 @@ class Parser:
         self._name = ""
         self._seq: int | None = None
 
-    def feed(self, piece: bytes) -> Iterator[Seen]:
-        """The events that are whole now, in order. Raises ValueError for a line beyond all bounds."""
+    def feed(self, piece: bytes) -> Iterator[Seen | Mark]:
+        """The events and marks that are whole now, in order. Raises ValueError for an endless line."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
             raise ValueError(f"an event of more than {LINE_BYTES_MAX} bytes")
@@ -57,7 +64,7 @@ class Parser:
             if seen is not None:
                 yield seen
 
-    def _line(self, line: bytes) -> Seen | None:
+    def _line(self, line: bytes) -> Seen | Mark | None:
         if not line:
             return self._end_of_event()
         field, _, value = line.partition(b":")
@@ -70,11 +77,11 @@ class Parser:
             self._seq = int(value)
         return None
 
-    def _end_of_event(self) -> Seen | None:
+    def _end_of_event(self) -> Seen | Mark | None:
         data, name, seq = b"\n".join(self._data), self._name, self._seq
         self._data, self._name, self._seq = [], "", None
         if not data:
-            return None
+            return None if seq is None else Mark(seq)
         try:
             return Seen(seq, name, _events.decode(data))
         except msgspec.MsgspecError:
@@ -85,7 +92,8 @@ class Parser:
 class Follower:
     """A stream of events that outlives its connections. Iterate it in one thread, close it from any.
 
-    ``after`` is the sequence number to begin behind (0: from the very first; None: from now on).
+    ``after`` is the sequence number to begin behind (0: from the very first; None: from now on). With
+    ``follow=False`` the iteration ends behind what is recorded now.
     ``patience_s`` bounds how long the daemon may be away; None: for ever.
     """
 
@@ -97,11 +105,13 @@ class Follower:
         task: str | None = None,
         types: Sequence[str] = (),
         after: int | None = None,
+        follow: bool = True,
         patience_s: float | None = None,
     ) -> None:
         self._http = http
         self._compute, self._task, self._types = compute, task, tuple(types)
         self._after = after
+        self._follow = follow
         self._patience_s = patience_s
         self._closed = False
         self._stream: Streamed | None = None
@@ -133,7 +143,13 @@ class Follower:
                 time.sleep(backoff.delay_s(failures, first_s=PAUSE_FIRST_S, longest_s=PAUSE_LONGEST_S))
 
     def _one_connection(self) -> Iterator[Seen]:
-        call = calls.events(compute=self._compute, task=self._task, types=self._types, after=self._after)
+        call = calls.events(
+            compute=self._compute,
+            task=self._task,
+            types=self._types,
+            after=self._after,
+            follow=None if self._follow else False,
+        )
         try:
             stream = self._http.open(call, patience_s=self._patience_s)
         except CursorExpired as expired:
@@ -147,7 +163,10 @@ class Follower:
                 for seen in parser.feed(piece):
                     if seen.seq is not None:
                         self._after = seen.seq
-                    yield seen
+                    if isinstance(seen, Seen):
+                        yield seen
+                    elif not self._follow:
+                        self._closed = True
                 if self._closed:
                     return
 

@@ -31,6 +31,15 @@ def _dump(value: Any, **_options: Any) -> str:
     return msgspec.json.encode(value, enc_hook=repr).decode()
 
 
+_EXPECTED = ("ASGI callable returned without completing response.", "Cancel %s running task(s)")
+
+
+def _unexpected(record: logging.LogRecord) -> bool:
+    """Whether the HTTP server tells of something that we have not done on purpose: answers are cut off when
+    they cannot go on, and what is left open when time is over is ended."""
+    return not str(record.msg).startswith(_EXPECTED)
+
+
 class _Lines:
     """What a logger prints on: each line goes straight to stderr, or nowhere."""
 
@@ -59,4 +68,5 @@ def configure(level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=lines),
         cache_logger_on_first_use=True,
     )
+    logging.getLogger("uvicorn.error").addFilter(_unexpected)
     logging.basicConfig(level=logging.WARNING, stream=lines, format="%(levelname)s %(name)s %(message)s")

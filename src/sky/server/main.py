@@ -31,6 +31,7 @@ from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.status import Costs
 from sky.server import log, settings, wiring
+from sky.server.ending import Ending
 from sky.server.keys import KeysError
 from sky.server.peer import OwnerProtocol
 from sky.server.settings import DEFAULT_PORT, Settings, SettingsError
@@ -89,10 +90,11 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         yield
 
-    def finish(self) -> None:
+    def finish(self, ending: Ending) -> None:
         """Take no more requests; asked again, wait for no open one either."""
         self.force_exit = self.should_exit
         self.should_exit = True
+        ending.begin()
 
 
 async def serve(chosen: Settings, listener: socket.socket) -> None:
@@ -105,8 +107,9 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     daemon.db.start()
     clock.not_before(await daemon.db.read(events.last_at_us))
     await daemon.db.write(lambda tx: wiring.look_around(tx, daemon.services.rules))
+    app = Ending(build_app(daemon.services), daemon.services.hub)
     config = uvicorn.Config(
-        build_app(daemon.services),
+        app,
         http=OwnerProtocol,
         lifespan="off",
         log_config=None,
@@ -122,7 +125,7 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     )
     server = _Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, server.finish)
+        asyncio.get_running_loop().add_signal_handler(number, server.finish, app)
     costs = Costs(daemon.db, daemon.services.hub, daemon.services.clock)
     loops = asyncio.gather(
         supervise.forever("loops", daemon.runner.run_forever),

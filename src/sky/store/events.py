@@ -53,22 +53,24 @@ class Delivery:
 class Subscription:
     """One reader's bounded queue. ``lagged`` becomes True when it overflowed; then it is over."""
 
-    __slots__ = ("_bytes", "_knock", "_queue", "filter", "lagged")
+    __slots__ = ("_bytes", "_ended", "_knock", "_queue", "filter", "lagged")
 
     def __init__(self, wanted: Filter) -> None:
         self.filter = wanted
         self.lagged = False
+        self._ended = False
         self._queue: list[Delivery] = []
         self._bytes = 0
         self._knock = asyncio.Event()
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.lagged or self._ended
+
     def push(self, delivery: Delivery) -> None:
         """Called by the hub."""
-        if (
-            self.lagged
-            or len(self._queue) >= SUBSCRIPTION_EVENTS_MAX
-            or self._bytes >= SUBSCRIPTION_BYTES_MAX
-        ):
+        if self.over or len(self._queue) >= SUBSCRIPTION_EVENTS_MAX or self._bytes >= SUBSCRIPTION_BYTES_MAX:
             self.lagged = True
         else:
             self._queue.append(delivery)
@@ -77,7 +79,7 @@ class Subscription:
 
     async def next(self, timeout_s: float) -> Sequence[Delivery]:
         """Everything that arrived, waiting up to ``timeout_s`` seconds for the first of it."""
-        if not self._queue and not self.lagged:
+        if not self._queue and not self.over:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._knock.wait()
@@ -87,12 +89,18 @@ class Subscription:
         taken, self._queue, self._bytes = self._queue, [], 0
         return taken
 
+    def end(self) -> None:
+        """Nothing more comes: its reader is let go at once."""
+        self._ended = True
+        self._knock.set()
+
 
 class Hub:
     """Hands new events to the readers of this process."""
 
     def __init__(self) -> None:
         self._all: set[Subscription] = set()
+        self._closed = False
 
     @property
     def followed(self) -> bool:
@@ -102,8 +110,16 @@ class Hub:
     def subscribe(self, wanted: Filter) -> Subscription:
         """Begin to follow; end with ``unsubscribe``."""
         subscription = Subscription(wanted)
+        if self._closed:
+            subscription.end()
         self._all.add(subscription)
         return subscription
+
+    def close(self) -> None:
+        """This process ends: every reader, and who comes yet, is let go and resumes elsewhere."""
+        self._closed = True
+        for subscription in self._all:
+            subscription.end()
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop following."""
@@ -157,6 +173,13 @@ def replay(
         Event(r.seq, r.name, r.payload, r.compute_id, r.node_id, r.task_id, r.at_us)
         for r in connection.execute(query.order_by(events.c.seq).limit(limit))
     ]
+
+
+def replay_to(connection: sa.Connection, after: int, wanted: Filter) -> tuple[Sequence[Event], int]:
+    """A page of recorded events, and the newest cursor of which it has missed nothing if it is not full."""
+    last = last_seq(connection)
+    page = replay(connection, after, wanted)
+    return page, max(last, page[-1].seq) if page else last
 
 
 def last_seq(connection: sa.Connection) -> int:

@@ -2,7 +2,8 @@
 
 Decides: where a reader begins, and when it is let go. Never: encodes an event for one reader alone.
 Follows: a reader subscribes before the log is read, so nothing falls between; one that does not keep up is
-closed, and comes back with the last id it has seen.
+closed, and comes back with the last id it has seen. Where the recorded part ends is marked, by an id without
+an event: readers of the standard take it as their place and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sky.api.unit import Services
 from sky.domain import compute, node, task
 from sky.domain.errors import CursorExpired, InvalidRequest, NotFound
 from sky.domain.lifecycle import Table
-from sky.store.events import REPLAY_PAGE, Filter, Subscription, frame, replay
+from sky.store.events import REPLAY_PAGE, Filter, Subscription, frame, replay_to
 from sky.store.views import events as views
 from sky.wire import v1
 
@@ -66,6 +67,9 @@ class EventFilter(Query, frozen=True):
     after: (
         Annotated[int, Meta(ge=0, le=CURSOR_MAX, description="The last id that was seen; 0 for all.")] | None
     ) = None
+    follow: Annotated[
+        bool, Meta(description="Whether to go on with what is new; else it ends after what is recorded.")
+    ] = True
 
 
 @operation(
@@ -81,6 +85,7 @@ async def follow_events(ask: Ask, query: EventFilter) -> ASGIResponse:
 
     Begins after ``Last-Event-ID`` or ``after``; without either, at the beginning for one compute or task,
     and now for all. A cursor whose events are no longer kept is refused, and told the oldest one that is.
+    Behind all that was recorded before comes an ``id:`` without an event.
     """
     unit = ask.unit
     names = frozenset(query.types or ())
@@ -98,9 +103,8 @@ async def follow_events(ask: Ask, query: EventFilter) -> ASGIResponse:
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     if ask.head:
         unit.hub.unsubscribe(subscription)
-    return Streamed(
-        _frames(unit, subscription, wanted, start), media=EVENTS, headers=headers, stall_s=STALL_S
-    )
+    frames = _frames(unit, subscription, wanted, start, go_on=query.follow)
+    return Streamed(frames, media=EVENTS, headers=headers, stall_s=STALL_S)
 
 
 def _last_seen(header: str | None, after: int | None) -> int | None:
@@ -115,26 +119,28 @@ def _last_seen(header: str | None, after: int | None) -> int | None:
 
 
 async def _frames(
-    unit: Services, subscription: Subscription, wanted: Filter, start: int
+    unit: Services, subscription: Subscription, wanted: Filter, start: int, *, go_on: bool
 ) -> AsyncIterator[bytes]:
-    """First what was recorded after ``start``, then what is new."""
+    """First what was recorded after ``start``, then where that ends, then what is new."""
     cursor = start
     try:
         yield GREETING
         while True:
-            page = await unit.db.read(lambda c, after=cursor: replay(c, after, wanted))
+            page, last = await unit.db.read(lambda c, after=cursor: replay_to(c, after, wanted))
             if page:
                 cursor = page[-1].seq
                 yield b"".join(map(frame, page))
             if len(page) < REPLAY_PAGE:
                 break
-        while not subscription.lagged:
+        cursor = max(cursor, last)
+        yield b"id: %d\n\n" % cursor
+        while go_on and not subscription.over:
             arrived = await subscription.next(HEARTBEAT_S)
             fresh = [d for d in arrived if d.event.seq == 0 or d.event.seq > cursor]
             if fresh:
                 cursor = max(cursor, fresh[-1].event.seq)
                 yield b"".join(d.frame for d in fresh)
-            elif not arrived:
+            elif not arrived and not subscription.over:
                 yield HEARTBEAT
     finally:
         unit.hub.unsubscribe(subscription)

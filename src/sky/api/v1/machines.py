@@ -19,7 +19,7 @@ from msgspec import Meta
 from sky.api.meeting import Session, SessionEndedError
 from sky.api.operation import BYTES, Ask, Bytes, NodeChoice, operation, reply
 from sky.api.reading import BODY_GAP_S, Query
-from sky.api.stream import Streamed, while_wanted
+from sky.api.stream import CutShort, Streamed, while_wanted
 from sky.domain.errors import (
     CapabilityMismatch,
     ComputeNotConnected,
@@ -281,7 +281,7 @@ async def _content(session: Session, first: agent.Session) -> AsyncIterator[byte
             elif isinstance(message, agent.Exit) and message.error is None:
                 return
             elif message is None or isinstance(message, agent.Exit):
-                raise SessionEndedError
+                raise CutShort
             message = await session.receive(FILE_SECONDS_MAX)
     finally:
         session.close()
