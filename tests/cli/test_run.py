@@ -235,7 +235,7 @@ def test_tasks_results_logs_and_reasons(on_daemon: Any, dev: str, run: Any) -> N
 
     told = on_daemon("why", failed["id"], "-o", "json").check().json()
     assert told["resource"]["id"] == failed["id"]
-    assert [event["state"] for event in told["events"]] == ["queued", "started", "failed"]
+    assert [event["now"] for event in told["events"]] == ["queued", "running", "failed"]
     assert "why not" in on_daemon("why", failed["id"]).check().out
     of_compute = on_daemon("why", dev).check().out
     assert "2 of 2 nodes are ready" in of_compute

@@ -19,32 +19,32 @@ def wrote(task: str | None, content: str, rank: int = 0, stream: str = "stdout")
 def test_only_our_own_tasks_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console()
     console.expect("tsk_1")
-    for event in (wrote("tsk_1", "ours\n"), wrote("tsk_2", "theirs\n"), wrote(None, "the node's\n")):
+    for event in (wrote("tsk_1", "ours"), wrote("tsk_2", "theirs"), wrote(None, "the node's")):
         console.heard(event)
-    console.heard(wrote("tsk_1", "bad\n", stream="stderr"))
+    console.heard(wrote("tsk_1", "bad", stream="stderr"))
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("ours\n", "bad\n")
 
 
 def test_lines_that_came_before_their_task_was_known_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console()
-    console.heard(wrote("tsk_1", "early\n"))
+    console.heard(wrote("tsk_1", "early"))
     console.expect("tsk_1")
-    console.heard(wrote("tsk_1", "late\n"))
+    console.heard(wrote("tsk_1", "late"))
     assert capsys.readouterr().out == "early\nlate\n"
 
 
 def test_each_line_says_its_rank_when_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(ranks=True)
     console.expect("tsk_1")
-    console.heard(wrote("tsk_1", "a\nb\n", rank=1))
+    console.heard(wrote("tsk_1", "a\nb", rank=1))
     assert capsys.readouterr().out == "[rank 1] a\n[rank 1] b\n"
 
 
 def test_a_result_waits_for_its_lines_and_not_longer(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console()
     console.expect("tsk_1", "tsk_2")
-    later = threading.Timer(0.2, console.heard, (wrote("tsk_1", "a\n\nb\n"),))
+    later = threading.Timer(0.2, console.heard, (wrote("tsk_1", "a\n\nb"),))
     later.start()
     begun = time.monotonic()
     console.settle("tsk_1", 3)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     import asyncio
 
 CREDIT_POLL_S = 0.005
+PEERS_VARIABLE = "SKYWARD_PEERS"
+"""Where functions written for the published client library find the addresses of all nodes, by rank."""
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _NONE: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None), list, dict, tuple, set})
@@ -168,6 +171,9 @@ class _Attempt:
         """Do it all; afterwards ``packed`` or ``items`` is set."""
         call = self._call
         context.enter(self._around.context_of(call))
+        peers = ",".join(call.peers)
+        if os.environ.get(PEERS_VARIABLE) != peers:
+            os.environ[PEERS_VARIABLE] = peers
         self._around.router.enter(self._sink)
         function = self._loaded = self._function.load()
         self._stage = "arguments"

@@ -57,6 +57,15 @@ def variables(settings: Settings, boot: str, inherited: Mapping[str, str]) -> di
             BOOT_VARIABLE: boot,
         }
     )
+    # Functions written for the published client library ask these; the peers are told with each call.
+    own.update(
+        {
+            "SKYWARD_COMPUTE": spec.compute,
+            "SKYWARD_NODE": settings.node,
+            "SKYWARD_RANK": str(spec.rank),
+            "SKYWARD_SLOTS": str(settings.slots),
+        }
+    )
     return own
 
 

@@ -15,15 +15,16 @@ import re
 import secrets
 from typing import Any
 
+import msgspec
 from litestar.types import ASGIApp, Message, Receive, Send
 
 from sky.api.errors import body_of, headers_of
 from sky.api.unit import ApiSettings
 from sky.domain.errors import Forbidden, InvalidRequest, SkyError, Unauthorized
+from sky.wire import v1
 
 AGENT_PATHS = "/agent/"
 LIVE_PATH = "/v1/health/live"
-LIVE_BODY = b'{"live":true}'
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 NOT_HERE = 4403
@@ -31,10 +32,11 @@ NOT_HERE = 4403
 _PROCESS = secrets.token_hex(6).encode()
 _numbers = itertools.count(1)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
-_LIVE_HEADERS = (
-    (b"content-type", b"application/json"),
-    (b"content-length", str(len(LIVE_BODY)).encode()),
-)
+
+
+def liveness(settings: ApiSettings) -> v1.Liveness:
+    """What says that this process is there: the same from the door and from the route behind it."""
+    return v1.Liveness(live=True, version=settings.client_release)
 
 
 class Guard:
@@ -45,6 +47,11 @@ class Guard:
         self._settings = settings
         self._token = settings.token.encode() if settings.token else None
         self._known: dict[int, frozenset[str]] = {}
+        self._live = msgspec.json.encode(liveness(settings))
+        self._live_headers = (
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(self._live)).encode()),
+        )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """ASGI."""
@@ -75,8 +82,8 @@ class Guard:
         if refusal is not None:
             await _refuse(out, refusal, state["request_id"])
         elif scope["path"] == LIVE_PATH and scope["method"] == "GET" and not scope["query_string"]:
-            await out({"type": "http.response.start", "status": 200, "headers": _LIVE_HEADERS})
-            await out({"type": "http.response.body", "body": LIVE_BODY, "more_body": False})
+            await out({"type": "http.response.start", "status": 200, "headers": self._live_headers})
+            await out({"type": "http.response.body", "body": self._live, "more_body": False})
         else:
             await self._app(scope, receive, out)
 

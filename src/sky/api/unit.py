@@ -16,7 +16,7 @@ from sky.api.meeting import Meetings
 from sky.domain.provider import Rules
 from sky.kit.clock import Clock
 from sky.kit.signals import Signals
-from sky.kit.version import VERSION
+from sky.kit.version import CLIENT_RELEASE, VERSION
 from sky.store.blobs import Blobs
 from sky.store.db import Database
 from sky.store.events import Hub
@@ -45,6 +45,7 @@ class ApiSettings:
     blob_bytes_max: int = 5 * GIB
     body_bytes_max: int = 8 * MIB
     release: str = VERSION
+    client_release: str = CLIENT_RELEASE
     base_url: Callable[[], str] = lambda: "http://127.0.0.1:7590"
     spool: Path | None = None
 

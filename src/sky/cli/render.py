@@ -270,12 +270,12 @@ def event_text(event: v1.Event) -> str:
         case v1.NodeEvent(state=name, rank=rank, error=why):
             text = f"node {event.node if rank is None else rank} {name}"
         case v1.ConsoleEvent(content=content):
-            text, why = content.rstrip("\n"), None
+            text, why = content, None
         case v1.PhaseEvent(phase=phase, event=step, node=node, error=why):
             text = f"node {node}: {phase} {step}"
         case v1.MetricEvent(name=name, value=value, node=node):
             text, why = f"node {node}: {name} {value:g}", None
-        case v1.TaskEvent(task=task, state=name, error=why):
+        case v1.TaskEvent(task=task, now=name, error=why):
             text = f"task {task} {name}"
     return f"{text}: {why}" if why else text
 

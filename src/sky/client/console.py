@@ -79,8 +79,7 @@ class Console:
 
     def _print(self, event: ConsoleEvent) -> None:
         task = event.task or ""
-        text = event.content.removesuffix("\n")
-        lines = text.split("\n")
+        lines = event.content.split("\n")
         self._lines[task] = self._lines.get(task, 0) + len(lines)
         if self._quiet:
             return

@@ -14,6 +14,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sky.kit.version import CLIENT_RELEASE
+
 DEFAULT_PORT = 7590
 
 
@@ -44,6 +46,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")
     ] = "info"
+
+    client_release: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="Release of the client library `skyward` that the daemon says it serves; "
+            "see docs/interop.md.",
+        ),
+    ] = CLIENT_RELEASE
 
     @property
     def database_url(self) -> str:

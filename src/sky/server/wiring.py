@@ -78,6 +78,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
             blob_bytes_max=settings.blob_bytes_max,
             body_bytes_max=settings.body_bytes_max,
             release=VERSION,
+            client_release=settings.client_release,
             base_url=base_url,
             spool=settings.home / "spool",
         ),

@@ -7,10 +7,20 @@ nouns' tables). Follows: a payload can be decoded on its own, by its ``type``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from sky.domain.lifecycle import Fact
 from sky.wire import v1
+
+_FROM_AFAR: dict[v1.TaskState, v1.TaskEventState] = {
+    "queued": "started",
+    "running": "started",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "failed",
+    "timed_out": "failed",
+    "indeterminate": "indeterminate",
+}
 
 
 def _message(error: Any) -> str | None:
@@ -29,8 +39,8 @@ def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None)
             error=_message(getattr(fact, "last_error", None)),
             rank=row["rank"],
         )
-    state = cast("v1.TaskEventState", name.removeprefix("task."))
-    return v1.TaskEvent(compute=row["compute_id"], task=row["id"], state=state)
+    now: v1.TaskState = row["state"]
+    return v1.TaskEvent(compute=row["compute_id"], task=row["id"], state=_FROM_AFAR[now], now=now)
 
 
 def _compute(name: str, row: Mapping[str, Any], fact: Fact | None) -> v1.Event:

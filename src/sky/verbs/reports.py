@@ -168,7 +168,7 @@ def _console(tx: Tx, node: Row, report: agent.Report, rows: Mapping[str, Row]) -
         payload = v1.ConsoleEvent(
             compute=node["compute_id"],
             node=node["id"],
-            content=lines.content,
+            content=lines.content.removesuffix("\n"),
             task=task_id,
             stream=lines.stream,
             rank=node["rank"],

@@ -10,6 +10,7 @@ import asyncio
 
 from litestar.response.base import ASGIResponse
 
+from sky.api.auth import liveness
 from sky.api.operation import Ask, operation, reply
 from sky.api.unit import Check
 from sky.wire import v1
@@ -21,8 +22,7 @@ CHECK_S = 2.0
 @operation("GET", "/v1/health/live", tag=TAG, answers=v1.Liveness)
 async def get_liveness(ask: Ask) -> ASGIResponse:
     """Whether the process answers."""
-    del ask
-    return reply(v1.Liveness(live=True))
+    return reply(liveness(ask.unit.settings))
 
 
 @operation("GET", "/v1/health/ready", tag=TAG, answers=v1.Readiness)

@@ -45,9 +45,7 @@ ExecutionState = Literal[
     "timed_out",
     "indeterminate",
 ]
-TaskEventState = Literal[
-    "queued", "started", "succeeded", "failed", "cancelled", "timed_out", "indeterminate"
-]
+TaskEventState = Literal["started", "succeeded", "failed", "indeterminate"]
 Dispatch = Literal["one", "all", "stream"]
 Allocation = Literal["spot", "on_demand", "spot_if_available", "cheapest"]
 Selection = Literal["cheapest", "first"]

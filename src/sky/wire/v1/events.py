@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from sky.wire.v1.base import Answer, ComputeState, NodeState, TaskEventState
+from sky.wire.v1.base import Answer, ComputeState, NodeState, TaskEventState, TaskState
 
 
 class ComputeEvent(Answer, frozen=True, tag="compute.state", tag_field="type"):
@@ -49,7 +49,7 @@ class NodeEvent(Answer, frozen=True, tag="node.state", tag_field="type"):
 
 
 class ConsoleEvent(Answer, frozen=True, tag="node.console", tag_field="type"):
-    """Output of a node: whole lines, in the order they were written there."""
+    """Output of a node: whole lines, in the order they were written there, without the last one's end."""
 
     compute: str
     node: str
@@ -80,11 +80,16 @@ class MetricEvent(Answer, frozen=True, tag="node.metrics", tag_field="type"):
 
 
 class TaskEvent(Answer, frozen=True, tag="task.state", tag_field="type"):
-    """A task moved."""
+    """A task moved: ``now`` is its state, and ``state`` how that looks from afar.
+
+    From afar a task is under way (``started``), has succeeded, has not (``failed``: cancelled and timed out
+    too), or nobody can know (``indeterminate``). Readers of the published interface know these four alone.
+    """
 
     compute: str
     task: str
     state: TaskEventState
+    now: TaskState
     error: str | None = None
 
 

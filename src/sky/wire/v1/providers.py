@@ -87,9 +87,14 @@ class OfferPage(Answer, frozen=True):
 
 
 class Liveness(Answer, frozen=True):
-    """The process answers."""
+    """The process answers.
+
+    ``version``: the release of the published client library that this daemon serves. That library compares it
+    with its own, and talks to no other. It is not the daemon's own release.
+    """
 
     live: bool
+    version: str = ""
 
 
 class Readiness(Answer, frozen=True):
