@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from typing import Any
 
 import cloudpickle
 import lz4.frame
+import numpy
 import pytest
 
 from sky.client import pack
 from sky.client.errors import PackError, TaskFailed
+from sky.client.request import Pieces
 from sky.kit.context import SOURCE_ATTRIBUTE
 
 
@@ -25,15 +28,66 @@ from sky.kit.context import SOURCE_ATTRIBUTE
     ids=lambda value: type(value).__name__,
 )
 def test_values_come_back(value: Any) -> None:
-    back = pack.unpack(pack.pack(value))
+    back = pack.unpack(bytes(pack.pack(value)))
     assert back() == 3 if callable(value) else back == value
 
 
 def test_a_payload_is_what_the_codec_says() -> None:
-    assert cloudpickle.loads(lz4.frame.decompress(pack.pack_arguments((1,), {"a": 2}, "f"))) == (
-        (1,),
-        {"a": 2},
-    )
+    packed = bytes(pack.pack_arguments((1,), {"a": 2}, "f"))
+    assert cloudpickle.loads(lz4.frame.decompress(packed)) == ((1,), {"a": 2})
+
+
+MEBIBYTE = 1024 * 1024
+NOISE = numpy.random.default_rng(1).random(3 * MEBIBYTE // 8)
+LARGE = [
+    NOISE.tobytes(),
+    b"ab" * MEBIBYTE,
+    NOISE.tobytes()[: MEBIBYTE + 1] + bytes(2 * MEBIBYTE) + b"end",
+    "é" * MEBIBYTE,
+    [bytes([number % 251]) * 100_000 for number in range(40)],
+    {"many": list(range(400_000))},
+]
+
+
+@pytest.mark.parametrize("value", LARGE, ids=["noise", "pairs", "mixed", "text", "parts", "numbers"])
+def test_large_values_are_ordinary_frames_too(value: Any) -> None:
+    packed = pack.pack(value)
+    assert isinstance(packed, Pieces)
+    whole = bytes(packed)
+    assert len(packed) == len(whole)
+    assert hashlib.sha256(whole).hexdigest() == pack.hash_of(packed)
+    assert pickle.loads(lz4.frame.decompress(whole)) == value, "as any reader of the codec does"
+    assert pack.unpack(whole) == value
+    assert pack.unpack(lz4.frame.compress(pickle.dumps(value))) == value, "from any writer of the codec"
+    assert pack.unpack_from((whole[at : at + 70_001] for at in range(0, len(whole), 70_001)), None) == value
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        NOISE.reshape(3, -1),
+        numpy.asfortranarray(NOISE.reshape(3, -1)),
+        NOISE.reshape(3, -1)[:, ::2],
+        NOISE[:0],
+    ],
+    ids=["rows", "columns", "every other", "none"],
+)
+def test_arrays_come_back_in_whatever_order_they_are(array: Any) -> None:
+    back = pack.unpack(bytes(pack.pack([array, array])))
+    assert numpy.array_equal(back[0], array)
+    assert back[0] is back[1]
+
+
+def test_noise_is_not_compressed_and_not_much_longer() -> None:
+    assert len(pack.pack(NOISE)) < NOISE.nbytes + 1000
+    assert len(pack.pack(numpy.zeros(MEBIBYTE))) < 100_000
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.99])
+def test_a_large_payload_that_was_cut_off_is_damaged(keep: float) -> None:
+    whole = bytes(pack.pack(NOISE))
+    with pytest.raises(PackError, match="cut off"):
+        pack.unpack(whole[: int(len(whole) * keep)])
 
 
 def test_what_cannot_travel_is_named() -> None:
@@ -48,7 +102,9 @@ def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
         pack.unpack(bomb)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", lz4.frame.compress(b"not a pickle"), pack.pack(1)[:-3]])
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", lz4.frame.compress(b"not a pickle"), bytes(pack.pack(1))[:-3]]
+)
 def test_damage_is_said(content: bytes) -> None:
     with pytest.raises(PackError):
         pack.unpack(content)
@@ -67,7 +123,7 @@ def one_that_says_its_name(number: int, *, twice: bool = False) -> int:
 
 def test_a_function_travels_with_its_source_and_stays_itself() -> None:
     packed = pack.pack_function(one_that_says_its_name, "one")
-    back = pack.unpack(packed.content)
+    back = pack.unpack(bytes(packed.content))
     assert back(3, twice=True) == 6
     assert back.__doc__ == "Documented."
     (source,) = getattr(back, SOURCE_ATTRIBUTE).values()
@@ -93,7 +149,7 @@ def test_a_script_is_packed_by_value() -> None:
         def work(p):
             return Point(helper(p))
 
-        sys.stdout.buffer.write(pack.pack((work, Point(2))))
+        sys.stdout.buffer.write(bytes(pack.pack((work, Point(2)))))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=30, check=True
@@ -137,7 +193,7 @@ def project(tmp_path: Path) -> Path:
 
             for name in sys.argv[1:]:
                 packed = pack.pack_function(globals()[name], name)
-            sys.stdout.buffer.write(packed.content)
+            sys.stdout.buffer.write(bytes(packed.content))
         """,
     }
     for name, text in files.items():
@@ -181,7 +237,7 @@ TRACE = 'Traceback (most recent call last):\n  File "far.py", line 3, in train\n
 
 
 def revived(error: BaseException, trace: str = TRACE) -> BaseException:
-    payload = pack.pack(error)
+    payload = bytes(pack.pack(error))
     return pack.revive(payload, kind="Particular", message="no", traceback=trace, task="tsk_1")
 
 
@@ -209,7 +265,9 @@ def test_a_cause_of_its_own_is_kept_and_the_traceback_noted() -> None:
     assert "far.py" in "".join(traceback.format_exception(error))
 
 
-@pytest.mark.parametrize("payload", [None, b"garbage", pack.pack("no exception"), pack.pack(SystemExit(3))])
+@pytest.mark.parametrize(
+    "payload", [None, b"garbage", bytes(pack.pack("no exception")), bytes(pack.pack(SystemExit(3)))]
+)
 def test_what_cannot_be_raised_here_has_a_readable_stand_in(payload: bytes | None) -> None:
     error = pack.revive(payload, kind="far.Odd", message="no", traceback=TRACE, task="tsk_1")
     assert isinstance(error, TaskFailed)

@@ -14,30 +14,26 @@ import os
 import pickle
 from pathlib import Path
 from types import FunctionType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import cloudpickle
 import lz4.frame
 import msgspec
 
+from sky.kit.folding import BLOCK_BYTES, LZ4_RATIO_MAX, Folding, Unfolding
 from sky.wire.agent import INLINE_RESULT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 UNFOLDED_BYTES_MAX = 16 * 1024**3
 """How much one payload may be after decompression."""
-STREAM_FROM_BYTES = 1024 * 1024
-"""A pickle larger than this is compressed as it is made."""
 READ_BYTES = 1024 * 1024
-LZ4_RATIO_MAX = 255
-"""LZ4 cannot unfold to more than this many times its size."""
 
 _names = itertools.count()
 _NEW: Any = vars(copyreg)["__newobj__"]
 """What pickles call to make an object without its ``__init__``."""
 _PLAIN: frozenset[type] = frozenset({int, float, str, bytes, bool, type(None), complex})
-
-
-class TooLarge(Exception):
-    """A payload unfolds to more than is allowed."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -49,51 +45,30 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 class _Spool:
-    """Takes a pickle as it is made; compresses it on the way to a file once it is large."""
+    """Takes a pickle as it is made; folds it on the way to a file once it is large."""
 
     def __init__(self, folder: Path) -> None:
-        self._parts: list[bytes] = []
-        self._bytes = 0
-        self._compressor: lz4.frame.LZ4FrameCompressor | None = None
+        self._folding = Folding(self._put)
         self._hash = hashlib.sha256()
         self._name = f"{os.getpid()}-{next(_names)}.payload"
         self._path = folder / self._name
         self._fd = -1
+        self.write = self._folding.write
 
-    def write(self, content: Any) -> int:
-        size = memoryview(content).nbytes
-        self._bytes += size
-        if self._compressor is None:
-            self._parts.append(bytes(content))
-            if self._bytes > STREAM_FROM_BYTES:
-                self._start()
-        else:
-            self._put(self._compressor.compress(content))
-        return size
-
-    def _start(self) -> None:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._compressor = lz4.frame.LZ4FrameCompressor()
-        self._put(self._compressor.begin())
-        for part in self._parts:
-            self._put(self._compressor.compress(part))
-        self._parts.clear()
-
-    def _put(self, content: bytes) -> None:
+    def _put(self, content: Buffer) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._hash.update(content)
         left = memoryview(content)
         while left:
             left = left[os.write(self._fd, left) :]
 
     def finish(self) -> Packed:
-        if self._compressor is None:
-            content = lz4.frame.compress(b"".join(self._parts))
+        content = self._folding.close()
+        if content is not None:
             if len(content) <= INLINE_RESULT_BYTES_MAX:
                 return Packed(content)
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             self._put(content)
-        else:
-            self._put(self._compressor.flush())
         os.close(self._fd)
         self._fd = -1
         return Packed(None, self._hash.hexdigest(), self._name)
@@ -142,7 +117,7 @@ def _rebuilding(error: BaseException, *, causes: bool, bare: bool) -> Any:
 
 def pack(value: Any, folder: Path) -> Packed:
     """The payload of a value; a large one becomes a file in ``folder``. Raises what pickling raises."""
-    if type(value) in _PLAIN:
+    if type(value) in _PLAIN and not (isinstance(value, str | bytes) and len(value) > BLOCK_BYTES):
         content = pickle.dumps(value, protocol=5)
         if len(content) <= INLINE_RESULT_BYTES_MAX:
             return Packed(lz4.frame.compress(content))
@@ -165,84 +140,17 @@ def _spooled(spool: _Spool, pickler: cloudpickle.Pickler, value: Any) -> Packed:
         spool.abandon()
 
 
-class _Reader:
-    """A payload's file as unpickling wants to read it: decompressed bit by bit, up to a limit."""
-
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._decompressor = lz4.frame.LZ4FrameDecompressor()
-        self._limit_bytes = limit_bytes
-        self._total = 0
-        self._buffer = b""
-        self._place = 0
-
-    def _fill(self) -> bool:
-        """Have at least one more byte at hand; False at the end."""
-        while self._place >= len(self._buffer):
-            if self._decompressor.eof:
-                return False
-            content = b""
-            if self._decompressor.needs_input:
-                content = self._file.read(READ_BYTES)
-                if not content:
-                    raise EOFError("the payload is cut off")
-            self._buffer = self._decompressor.decompress(content, max_length=READ_BYTES)
-            self._place = 0
-            self._total += len(self._buffer)
-            if self._total > self._limit_bytes:
-                raise TooLarge(_too_large(self._limit_bytes))
-        return True
-
-    def readinto(self, target: Any) -> int:
-        view = memoryview(target).cast("B")
-        done = 0
-        while done < len(view) and self._fill():
-            part = self._buffer[self._place : self._place + len(view) - done]
-            view[done : done + len(part)] = part
-            done += len(part)
-            self._place += len(part)
-        return done
-
-    def read(self, size: int) -> bytes:
-        content = bytearray(size)
-        return bytes(content[: self.readinto(content)])
-
-    def readline(self) -> bytes:
-        line = bytearray()
-        while self._fill():
-            end = self._buffer.find(b"\n", self._place)
-            stop = len(self._buffer) if end < 0 else end + 1
-            line += self._buffer[self._place : stop]
-            self._place = stop
-            if end >= 0:
-                break
-        return bytes(line)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _too_large(limit_bytes: int) -> str:
-    return f"the payload unfolds to more than {limit_bytes} bytes"
-
-
 def unpack(content: bytes, limit_bytes: int = UNFOLDED_BYTES_MAX) -> Any:
     """The value of an inline payload. Raises ``TooLarge``, RuntimeError (not LZ4), what unpickling raises."""
     if len(content) * LZ4_RATIO_MAX <= limit_bytes:
         return pickle.loads(lz4.frame.decompress(content))
-    unfolded = lz4.frame.LZ4FrameDecompressor().decompress(content, max_length=limit_bytes + 1)
-    if len(unfolded) > limit_bytes:
-        raise TooLarge(_too_large(limit_bytes))
-    return pickle.loads(unfolded)
+    return pickle.load(Unfolding((content,), limit_bytes))
 
 
 def unpack_file(path: Path, limit_bytes: int = UNFOLDED_BYTES_MAX) -> Any:
     """The value of a payload in a file. Raises as ``unpack`` does, and OSError."""
-    reader = _Reader(path, limit_bytes)
-    try:
-        return pickle.load(reader)
-    finally:
-        reader.close()
+    with path.open("rb", buffering=0) as file:
+        return pickle.load(Unfolding(iter(lambda: file.read(READ_BYTES), b""), limit_bytes))
 
 
 def unpack_from(content: bytes | None, path: str | None) -> Any:

@@ -25,12 +25,12 @@ from sky.cli.errors import FAILED, CliError, usage
 from sky.cli.loading import Target, find, is_target, own_options, parser
 from sky.client import calls, flows, outgoing, streaming
 from sky.client.console import Console
-from sky.client.errors import ApiError, RemoteTraceback, SkyError
+from sky.client.errors import RemoteTraceback, SkyError
 from sky.client.events import Follower, Reader, Seen
 from sky.client.function import Pending, Settled
 from sky.client.http import Http
 from sky.client.resources import Image
-from sky.client.settling import ENDED_CODES, Settler
+from sky.client.settling import Settler
 from sky.wire import v1
 
 RESULT_WAIT_S = 20
@@ -220,14 +220,9 @@ def _heard(console: Console, seen: Seen) -> None:
 def _wait(http: Http, task: str, settler: Settler) -> Settled[Any]:
     try:
         while True:
-            try:
-                payload = http.send(calls.get_result(task, wait=RESULT_WAIT_S))
-            except ApiError as refused:
-                if refused.code in ENDED_CODES:
-                    return settler.of_refusal(refused, task)
-                raise
-            if payload is not None:
-                return settler.of_payload(payload, task)
+            settled = settler.fetch(task, RESULT_WAIT_S)
+            if settled is not None:
+                return settled
     except KeyboardInterrupt:
         _cancel(http, task)
         output.note(f"{task} was asked to end")

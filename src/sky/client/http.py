@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from sky.client.attempts import PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable, InvalidRequest
-from sky.client.request import Call, Reply
+from sky.client.request import Call, CutShort, Pieces, Reply
 
 T = TypeVar("T")
 
@@ -90,6 +90,10 @@ class _Connection:
             for at in range(0, len(body), WRITE_BYTES):
                 self.socket.sendall(whole[at : at + WRITE_BYTES])
             return
+        if isinstance(body, Pieces):
+            for piece in body():
+                self.socket.sendall(piece)
+            return
         for piece in body():
             if piece:
                 self.socket.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
@@ -107,26 +111,34 @@ class _Connection:
 
 
 class Streamed:
-    """An answer being read as it comes. Close it, or use it as a context manager."""
+    """An answer being read as it comes. Close it, or use it as a context manager.
 
-    def __init__(self, connection: _Connection, response: http.client.HTTPResponse) -> None:
+    ``give_back`` takes the connection of one that was read to its end.
+    """
+
+    def __init__(
+        self,
+        connection: _Connection,
+        response: http.client.HTTPResponse,
+        give_back: Callable[[_Connection], None],
+    ) -> None:
         self._connection = connection
         self._response = response
+        self._give_back = give_back
+        self._closed = False
         self.status = response.status
         self.headers = _headers(response)
 
     def pieces(self) -> Iterator[bytes]:
-        """The content in pieces, as they arrive. A broken connection raises ``ConnectionError``."""
+        """The content in pieces, as they arrive. A broken connection raises ``CutShort``."""
         while True:
             try:
                 piece = self._response.read1(READ_BYTES)
             except _LOST as lost:
-                raise ConnectionError(f"the answer was cut short: {lost or type(lost).__name__}") from lost
+                raise CutShort(f"the answer was cut short: {lost or type(lost).__name__}") from lost
             if not piece:
                 if self._response.length:
-                    raise ConnectionError(
-                        f"the answer was cut short: {self._response.length} bytes are missing"
-                    )
+                    raise CutShort(f"the answer was cut short: {self._response.length} bytes are missing")
                 return
             yield piece
 
@@ -135,6 +147,12 @@ class Streamed:
         self._connection.abort()
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._response.length == 0 and not self._response.will_close:
+            self._give_back(self._connection)
+            return
         self._connection.abort()
         self._response.close()
         self._connection.close()
@@ -194,7 +212,24 @@ class Http:
         if reply.status >= 400:
             connection.close()
             raise refusal(call, reply)
-        return Streamed(connection, response)
+        return Streamed(connection, response, self._give_back)
+
+    def receive(self, call: Call[Any], take: Callable[[Reply, Iterator[bytes]], T]) -> T:
+        """Carry out one operation and have its content read by ``take`` as it arrives: large content is
+        never in memory whole. Content that is cut short is asked for again, and read from its beginning.
+
+        Raises as ``send`` does, and what ``take`` raises.
+        """
+        attempts = Attempts(call, self._patience_s)
+        while True:
+            with self.open(call) as stream:
+                try:
+                    return take(Reply(stream.status, stream.headers, b""), stream.pieces())
+                except CutShort as lost:
+                    pause = attempts.after_loss(sent=True)
+                    if pause is None:
+                        raise self._unreachable(call, attempts, lost) from lost
+            time.sleep(pause)
 
     def close(self) -> None:
         """Close the idle connections. The client can still be used afterwards."""
@@ -216,8 +251,7 @@ class Http:
                 response = connection.exchange(self._head(call), call)
                 content = response.read() if whole or response.status >= 400 else b""
             except _LOST as lost:
-                sent = connection is not None and connection.sent
-                pause = attempts.after_loss(sent=sent, silent=isinstance(lost, TimeoutError))
+                pause = attempts.after_loss(sent=connection is not None and connection.sent)
                 if connection is not None:
                     connection.close()
                 if pause is None:
@@ -274,7 +308,7 @@ class Http:
             if "\n" in value or "\r" in value:
                 raise InvalidRequest(f"the header {name} cannot carry {value!r}", "invalid_request", 400)
             lines.append(f"{name}: {value}\r\n")
-        if isinstance(call.body, bytes):
+        if isinstance(call.body, bytes | Pieces):
             lines.append(f"Content-Length: {len(call.body)}\r\n")
         elif call.body is not None:
             lines.append("Transfer-Encoding: chunked\r\n")

@@ -7,7 +7,6 @@ one whose globals have changed (a notebook's cell was run again) goes out as it 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
 import weakref
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sky.client.function import Pending
-from sky.client.pack import Packed, pack_arguments, pack_function
+from sky.client.pack import Packed, hash_of, pack_arguments, pack_function
 from sky.kit.clock import SystemClock
 from sky.wire import v1
 
@@ -83,10 +82,12 @@ def prepare(call: Pending[Any]) -> Outgoing:
     # The function first: packing it says which classes of its module travel by value, in arguments too.
     packed = _function(function.function, function.name)
     content = pack_arguments(call.args, call.kwargs, function.name) if call.args or call.kwargs else _NONE
-    inline: bytes | None = content
+    inline: bytes | None = None
     blob: Packed | None = None
-    if len(content) > v1.INLINE_ARGUMENT_BYTES_MAX:
-        inline, blob = None, Packed(hashlib.sha256(content).hexdigest(), content)
+    if isinstance(content, bytes) and len(content) <= v1.INLINE_ARGUMENT_BYTES_MAX:
+        inline = content
+    else:
+        blob = Packed(hash_of(content), content)
     timeout_s = None if function.timeout is None else max(1, math.ceil(function.timeout))
     return Outgoing(packed, inline, blob, timeout_s, function.retry, function.streams)
 

@@ -13,7 +13,7 @@ import hashlib
 import linecache
 import pickle
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -21,7 +21,9 @@ import lz4.frame
 
 from sky.client import along
 from sky.client.errors import PackError, RemoteTraceback, TaskFailed
+from sky.client.request import CutShort, Pieces
 from sky.kit.context import SOURCE_ATTRIBUTE
+from sky.kit.folding import Folding, Unfolding
 
 UNPACKED_BYTES_MAX = 8 * 1024**3
 """The most bytes a payload may unpack to."""
@@ -36,32 +38,54 @@ class Packed(NamedTuple):
     """Bytes and their name."""
 
     sha256: str
-    content: bytes
+    content: bytes | Pieces
     name: str | None = None
 
 
-def pack(value: Any, what: str = "the value") -> bytes:
-    """The payload of a value. Raises PackError saying what in ``what`` cannot travel."""
+def pack(value: Any, what: str = "the value") -> bytes | Pieces:
+    """The payload of a value, in pieces if it is large. Raises PackError saying what cannot travel."""
+    parts: list[bytes] = []
+    folding = Folding(lambda piece: parts.append(bytes(piece)))
     try:
-        pickled = cloudpickle.dumps(value, protocol=PROTOCOL)
+        cloudpickle.Pickler(folding, protocol=PROTOCOL).dump(value)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as failed:
         raise PackError(f"{what} cannot be sent to a node: {failed}") from failed
-    return lz4.frame.compress(pickled)
+    content = folding.close()
+    return Pieces(parts) if content is None else content
+
+
+def hash_of(content: bytes | Pieces) -> str:
+    """The name of a payload."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    running = hashlib.sha256()
+    for piece in content():
+        running.update(piece)
+    return running.hexdigest()
 
 
 def unpack(content: bytes, what: str = "the result") -> Any:
     """The value of a payload. Raises PackError when it is damaged, too large, or needs what is not here."""
-    pickled = _decompress(content, what)
+    return unpack_from((content,), len(content), what)
+
+
+def unpack_from(pieces: Iterable[bytes], size: int | None, what: str = "the result") -> Any:
+    """The same of a payload of ``size`` bytes that comes in pieces; a large one is not put together."""
     try:
-        return pickle.loads(pickled)
+        if size is not None and size <= SMALL_BYTES:
+            return pickle.loads(lz4.frame.decompress(b"".join(pieces)))
+        return pickle.load(Unfolding(pieces, UNPACKED_BYTES_MAX))
+    except CutShort:
+        raise
     except (ImportError, AttributeError) as missing:
         raise PackError(f"{what} needs something that is not installed here: {missing}") from missing
     except Exception as failed:
         # Unpickling runs code of the value's own classes, which may raise anything.
-        raise PackError(f"{what} cannot be read here: {type(failed).__name__}: {failed}") from failed
+        said = f"{type(failed).__name__}: {failed}".removesuffix(": ")
+        raise PackError(f"{what} cannot be read here: {said}") from failed
 
 
-def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> bytes:
+def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> bytes | Pieces:
     """The payload of a call's arguments."""
     return pack((args, kwargs), f"an argument of {name}()")
 
@@ -82,20 +106,7 @@ def pack_function(function: Callable[..., Any], name: str) -> Packed:
             raise
         with along.by_name(neighbours):
             content = pack(told, f"the function {name}()")
-    return Packed(hashlib.sha256(content).hexdigest(), content, name)
-
-
-def _decompress(content: bytes, what: str) -> bytes:
-    try:
-        if len(content) <= SMALL_BYTES:
-            return lz4.frame.decompress(content)
-        reader = lz4.frame.LZ4FrameDecompressor()
-        unpacked = reader.decompress(content, max_length=UNPACKED_BYTES_MAX)
-    except (RuntimeError, ValueError, EOFError, MemoryError) as damaged:
-        raise PackError(f"{what} is damaged: {damaged or 'it says it is too large'}") from damaged
-    if not reader.eof:
-        raise PackError(f"{what} unpacks to more than {UNPACKED_BYTES_MAX} bytes or was cut short")
-    return unpacked
+    return Packed(hash_of(content), content, name)
 
 
 def _with_source(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ twice is the same request to the daemon, however many connections broke in betwe
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -29,8 +29,32 @@ TRANSFER_S = 300.0
 EXEC_S = 3600.0
 """How long a command on a node may run."""
 
+
+class Pieces:
+    """Bytes that are not in one place: large content is never copied into one."""
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self._parts = parts
+        self._size = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __call__(self) -> Iterator[bytes]:
+        return iter(self._parts)
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self._parts)
+
+
 Body = bytes | Callable[[], Iterable[bytes]]
-"""Bytes, or something that begins the same stream of bytes each time it is called."""
+"""Bytes, or something (``Pieces``, for one) that begins the same stream of bytes each time it is called."""
+
+
+class CutShort(ConnectionError):
+    """An answer broke off. A kind of its own, since whoever reads its content may raise a ConnectionError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from sky.client import calls, flows, outgoing, streaming
 from sky.client.console import Console
 from sky.client.courier import Courier
-from sky.client.errors import ApiError, SkyError
+from sky.client.errors import SkyError
 from sky.client.function import Pending, Settled
 from sky.client.handles import Future
 from sky.client.http import Http
-from sky.client.settling import ENDED_CODES, Settler
+from sky.client.settling import Settler
 from sky.wire import v1
 
 R = TypeVar("R")
@@ -109,14 +109,9 @@ class Session:
     def _wait(self, task: str) -> Settled[Any]:
         try:
             while True:
-                try:
-                    payload = self._http.send(calls.get_result(task, wait=RESULT_WAIT_S))
-                except ApiError as refused:
-                    if refused.code in ENDED_CODES:
-                        return self._settler.of_refusal(refused, task)
-                    raise
-                if payload is not None:
-                    return self._settler.of_payload(payload, task)
+                settled = self._settler.fetch(task, RESULT_WAIT_S)
+                if settled is not None:
+                    return settled
         except BaseException:
             self._cancel(task)
             raise

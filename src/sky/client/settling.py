@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sky.client import calls
-from sky.client.calls import TaskPayload
 from sky.client.errors import (
     ApiError,
     CallError,
@@ -24,11 +23,15 @@ from sky.client.errors import (
 )
 from sky.client.function import Settled
 from sky.client.http import Http
-from sky.client.pack import revive, unpack
+from sky.client.pack import revive, unpack, unpack_from
+from sky.client.request import Reply
 from sky.wire import v1
 
 ENDED_CODES = frozenset({"task_failed", "task_indeterminate"})
 """Codes with which the daemon answers for a result that there will never be."""
+
+NOT_YET = 204
+"""The status of an answer for a result that there is not yet."""
 
 _KINDS: dict[str, type[CallError]] = {
     "indeterminate": TaskIndeterminate,
@@ -44,9 +47,25 @@ class Settler:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def of_payload(self, payload: TaskPayload, task: str) -> Settled[Any]:
-        """A result that came whole."""
-        return self._value(lambda: payload.content, task, payload.console_lines)
+    def fetch(self, task: str, wait_s: int) -> Settled[Any] | None:
+        """Ask for a result, which is read as it comes; None when there is none after ``wait_s`` seconds.
+
+        Raises what asking raises, but not for the refusals that say how it ended.
+        """
+        try:
+            return self._http.receive(
+                calls.get_result(task, wait=wait_s), lambda reply, pieces: self._read(reply, pieces, task)
+            )
+        except ApiError as refused:
+            if refused.code in ENDED_CODES:
+                return self.of_refusal(refused, task)
+            raise
+
+    def _read(self, reply: Reply, pieces: Iterator[bytes], task: str) -> Settled[Any] | None:
+        if reply.status == NOT_YET:
+            return None
+        lines = int(reply.headers.get("sky-console-lines", "0"))
+        return self._value(lambda: unpack_from(pieces, length_of(reply)), task, lines)
 
     def of_payloads(self, payloads: list[bytes], task: str, console_lines: int) -> Settled[list[Any]]:
         """The results of every rank."""
@@ -64,7 +83,7 @@ class Settler:
     def of_outcome(self, outcome: v1.TaskOutcome) -> Settled[Any]:
         """One of many outcomes."""
         if outcome.state == "succeeded":
-            return self._value(lambda: self._content_of(outcome), outcome.task, outcome.console_lines)
+            return self._value(lambda: self._value_of(outcome), outcome.task, outcome.console_lines)
         error = outcome.error
         code = outcome.state if outcome.state in _KINDS else (error.code if error else "task_failed")
         message = error.message if error else f"the call ended as {outcome.state}"
@@ -72,18 +91,21 @@ class Settler:
         ended = self._error(code, message, details, outcome.task, inline=outcome.result)
         return Settled(None, ended, outcome.task, outcome.console_lines)
 
-    def _value(self, content: Callable[[], bytes], task: str, lines: int) -> Settled[Any]:
+    def _value(self, value: Callable[[], Any], task: str, lines: int) -> Settled[Any]:
         try:
-            return Settled(unpack(content()), None, task, lines)
+            return Settled(value(), None, task, lines)
         except PackError as unreadable:
             return Settled(None, unreadable, task, lines)
 
-    def _content_of(self, outcome: v1.TaskOutcome) -> bytes:
+    def _value_of(self, outcome: v1.TaskOutcome) -> Any:
         if outcome.result is not None:
-            return outcome.result
+            return unpack(outcome.result)
         if outcome.result_sha256 is None:
             raise PackError(f"{outcome.task} succeeded and left no result")
-        return self._http.send(calls.get_blob(outcome.result_sha256))
+        return self._http.receive(
+            calls.get_blob(outcome.result_sha256),
+            lambda reply, pieces: unpack_from(pieces, length_of(reply)),
+        )
 
     def _error(
         self, code: str, message: str, details: Mapping[str, Any], task: str, *, inline: bytes | None = None
@@ -112,6 +134,12 @@ class Settler:
         except ApiError:
             # The exception itself is gone from the store; its message and traceback are in our hands.
             return None
+
+
+def length_of(reply: Reply) -> int | None:
+    """How many bytes an answer's content has, where it says so."""
+    told = reply.headers.get("content-length", "")
+    return int(told) if told.isdecimal() else None
 
 
 def _count(value: object) -> int:

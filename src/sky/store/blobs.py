@@ -150,6 +150,8 @@ class Blobs:
                 await spool.take(head, digest)
             else:
                 digest.update(head)
+            if spool is not None:
+                await spool.settle()
             if digest.hexdigest() != sha256:
                 msg = f"the body hashes to {digest.hexdigest()}, but was named {sha256}; nothing was stored"
                 raise HashMismatch(msg, details={"expected": sha256, "actual": digest.hexdigest()})
@@ -167,19 +169,32 @@ class Blobs:
 
 
 class _Spool:
-    """A file that is being written, under a name that nobody looks for."""
+    """A file that is being written, under a name that nobody looks for: one piece while the next arrives."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
         self._path: str | None = path
+        self._writing: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, folder: Path) -> _Spool:
         return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
 
     async def take(self, piece: bytearray, digest: Hash) -> None:
+        """Begin to write a piece, once the one before is written."""
+        await self.settle()
+        self._writing = asyncio.get_running_loop().run_in_executor(None, self._take, piece, digest)
+
+    async def settle(self) -> None:
+        """Wait until all that was taken is written."""
+        writing = self._writing
+        if writing is None:
+            return
+        # Not awaited itself: given up here, it would go on in its thread, and nobody would know of it.
+        await asyncio.wait([writing])
+        self._writing = None
         try:
-            await asyncio.to_thread(self._take, piece, digest)
+            writing.result()
         except OSError as error:
             msg = f"the disk that holds the blobs refused to write ({error.strerror}); nothing was stored"
             raise StorageFull(msg) from error
@@ -202,6 +217,9 @@ class _Spool:
             Path(self._path).replace(path)
 
     async def discard(self) -> None:
+        if self._writing is not None:
+            # Whatever comes of it: a descriptor that is closed may soon stand for another file.
+            await asyncio.wait([self._writing])
         os.close(self._descriptor)
         if self._path is not None:
             await asyncio.to_thread(os.unlink, self._path)
