@@ -251,7 +251,8 @@ class Http:
                 response = connection.exchange(self._head(call), call)
                 content = response.read() if whole or response.status >= 400 else b""
             except _LOST as lost:
-                pause = attempts.after_loss(sent=connection is not None and connection.sent)
+                sent = connection is not None and connection.sent
+                pause = attempts.after_loss(sent=sent, silent=isinstance(lost, TimeoutError))
                 if connection is not None:
                     connection.close()
                 if pause is None:
