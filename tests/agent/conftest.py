@@ -511,6 +511,13 @@ def threaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     yield from _shared(tmp_path_factory.mktemp("thread"), worker={"executor": "thread", "concurrency": 2})
 
 
+@pytest.fixture(scope="module", params=["process", "thread"])
+def single(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A ready node with one worker that runs one call at a time, of each kind, for a whole file."""
+    worker = {"executor": request.param, "concurrency": 1}
+    yield from _shared(tmp_path_factory.mktemp("single"), worker=worker)
+
+
 @pytest.fixture(params=["process", "thread"])
 def either(request: pytest.FixtureRequest) -> Node:
     """The same test with each kind of worker."""

@@ -19,17 +19,19 @@ import threading
 import time
 import types
 from queue import SimpleQueue
+from typing import NoReturn
 
 import msgspec
 
 from sky.agent import streams
 from sky.agent.board import Board
-from sky.agent.frames import Call, Consumed, Done, Forget, Interrupt, Learn, Setup, ToWorker, Up
+from sky.agent.frames import Call, Consumed, Done, Forget, Interrupt, Learn, Setup, ToWorker, Up, Wrote
 from sky.agent.functions import Function, Functions
 from sky.agent.guard import Scope, SignalGuard, ThreadScope
+from sky.agent.order import Order
 from sky.agent.port import Closed, Credits, Inbox, Port
 from sky.agent.run import Lane, Surroundings
-from sky.agent.streams import Router, Sink
+from sky.agent.streams import STDERR, Router, Sink
 from sky.kit import context
 
 PR_SET_PDEATHSIG = 1
@@ -106,6 +108,7 @@ def _serve_one(setup: Setup, port: Port, router: Router, board: Board, guard: Si
     around = Surroundings(setup, port, router, inbox.credits, lambda wait: inbox.pump(wait=wait))
     lane = Lane(around)
     guard.install()
+    order = Order()
     while True:
         call, function = inbox.next_call()
         if not board.begin(0, call.seq, time.monotonic()):
@@ -121,8 +124,20 @@ def _serve_one(setup: Setup, port: Port, router: Router, board: Board, guard: Si
         port.send(done)
         if guard.ending:
             return
+        broken = order.restore()
+        if broken is not None:
+            _give_up(port, broken)
         if done.dirty:
             inbox.wait_go()
+
+
+def _give_up(port: Port, why: str) -> NoReturn:
+    """End, for a call has left the process in a state that no other call may begin in.
+
+    What was sent ahead has not begun, and goes to the worker that takes this one's place.
+    """
+    port.send(Wrote(0, STDERR, f"sky: a worker process is replaced: {why}\n", 1))
+    os._exit(0)
 
 
 def _marked(done: Done, router: Router) -> Done:
@@ -146,10 +161,12 @@ class _Threads:
         self._calls: SimpleQueue[tuple[Call, Function]] = SimpleQueue()
         self._lock = threading.Lock()
         self._running: dict[int, tuple[ThreadScope, Sink, Call]] = {}
+        self._broken: str | None = None
 
     def serve(self) -> None:
         """Read messages until the agent is gone or SIGTERM comes."""
         signal.signal(signal.SIGTERM, _raise_exit)
+        self._order = Order()
         for slot in range(self._slots):
             threading.Thread(target=self._work, args=(slot,), name=f"call-{slot}", daemon=True).start()
         try:
@@ -190,24 +207,32 @@ class _Threads:
             time.sleep(0.01)
 
     def _work(self, slot: int) -> None:
-        lane = Lane(self._around)
-        thread = threading.get_ident()
         try:
-            while True:
-                call, function = self._calls.get()
-                with self._lock:
-                    if not self._board.begin(slot, call.seq, time.monotonic()):
-                        continue
-                    scope, sink = ThreadScope(thread), Sink(call.seq)
-                    self._running[call.seq] = (scope, sink, call)
-                    self._share()
-                done = _marked(lane.run(call, function, scope, sink), self._router)
-                with self._lock:
-                    del self._running[call.seq]
-                    self._share()
-                self._port.send(done)
+            self._run_calls(slot, Lane(self._around), threading.get_ident())
         except Closed:
             os._exit(0)
+        finally:
+            # A call broke what this code stands on. A thread that ended alone would leave it without an end.
+            os._exit(1)
+
+    def _run_calls(self, slot: int, lane: Lane, thread: int) -> NoReturn:
+        while True:
+            call, function = self._calls.get()
+            with self._lock:
+                if self._broken is not None or not self._board.begin(slot, call.seq, time.monotonic()):
+                    continue
+                scope, sink = ThreadScope(thread), Sink(call.seq)
+                self._running[call.seq] = (scope, sink, call)
+                self._share()
+            done = _marked(lane.run(call, function, scope, sink), self._router)
+            with self._lock:
+                del self._running[call.seq]
+                self._share()
+                broken = None if self._running else self._order.restore()
+                self._broken = self._broken or broken
+            self._port.send(done)
+            if broken is not None:
+                _give_up(self._port, broken)
 
     def _share(self) -> None:
         """With one call alone in the process, threads of its own belong to it too."""

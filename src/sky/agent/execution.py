@@ -18,7 +18,8 @@ Stop = Literal["cancelled", "timed_out"]
 
 class Execution:
     """``seq``: its number at the worker it was sent to (0: not sent). ``stop``: it was asked to end, and
-    why; ``stopping_since_s``: when its worker was told. ``tail``: the last upload on its way.
+    why; ``stopping_since_s``: when its worker was told. ``tail``: the last upload on its way. ``loads``:
+    how often a used worker could not load it.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Execution:
         "function_path",
         "id",
         "item",
+        "loads",
         "seq",
         "started_told",
         "stop",
@@ -42,6 +44,7 @@ class Execution:
         self.function_path: Path | None = None
         self.args_path: Path | None = None
         self.seq = 0
+        self.loads = 0
         self.consumed = 0
         self.console_lines = 0
         self.started_told = False

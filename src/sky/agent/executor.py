@@ -31,6 +31,10 @@ STARTED_TOLD_AFTER_S = 0.050
 TAKE_BACK_AFTER_S = 0.010
 """A call that runs longer does not keep calls waiting that were sent behind it."""
 TICK_S = 0.020
+LOADS_MAX = 3
+"""How many used workers may fail to load a call until that is its outcome."""
+UNLOADABLE_MAX = 1_000
+"""Functions that are remembered as not to be loaded in fresh workers either."""
 QUIET_CALLS = 100
 """After output of subprocesses, so many calls are sent one at a time, which keeps their output apart."""
 
@@ -51,6 +55,7 @@ class Executor:
         self._ready: deque[Execution] = deque()
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._python = ""
+        self._unloadable: dict[str, None] = {}
         self._ticking = False
         self.window = Window(settings.slots, settings.spec.worker.buffer)
         self.crew = Crew(self, self._cannot_run)
@@ -214,17 +219,35 @@ class Executor:
 
     def on_done(self, worker: Worker, execution: Execution, frame: Done) -> None:
         """A call ended."""
+        used = worker.served > 0
         worker.note(frame.seconds)
         self.window.note(frame.seconds)
         if frame.interrupted and not worker.threads:
             self.stopping.remember(worker, execution, frame)
-        else:
+        elif not (frame.unloaded and self._load_anew(worker, execution, used=used)):
             self._end_of(execution, frame)
         if not self._settings.spec.worker.reuse and not worker.closing:
-            worker.retired = True
+            self.replace(worker)
+        if worker.retired and not worker.outstanding:
             worker.end()
             self.stopping.force_later(worker)
-            self.crew.spawn()
+
+    def _load_anew(self, worker: Worker, execution: Execution, *, used: bool) -> bool:
+        """Whether a call that could not be loaded is tried in a fresh worker: earlier calls may be why."""
+        function = execution.item.function
+        if not used:
+            self._unloadable[function] = None
+            if len(self._unloadable) > UNLOADABLE_MAX:
+                del self._unloadable[next(iter(self._unloadable))]
+            return False
+        if execution.stop is not None or execution.loads >= LOADS_MAX or function in self._unloadable:
+            return False
+        execution.loads += 1
+        execution.seq = 0
+        self._ready.appendleft(execution)
+        if not worker.closing:
+            self.replace(worker)
+        return True
 
     def _end_of(self, execution: Execution, frame: Done) -> None:
         if frame.interrupted:
@@ -334,7 +357,7 @@ class Executor:
             self.hold_back(worker)
 
     def replace(self, worker: Worker) -> None:
-        """Go on without a worker that cannot be freed of a call; it ends when its other calls have."""
+        """Go on without a worker; it ends when the calls that it has begun have."""
         worker.closing = worker.retired = True
         self.hold_back(worker)
         self.crew.spawn()

@@ -104,7 +104,8 @@ class Yielded(Frame, frozen=True, tag=2):
 class Done(Frame, frozen=True, tag=3):
     """How a call ended. ``interrupted``: it was told to stop before it had ended by itself.
 
-    ``dirty``: bytes of it are still in the pipes; the worker waits for ``Go``.
+    ``dirty``: bytes of it are still in the pipes; the worker waits for ``Go``. ``unloaded``: it has not
+    begun, because its function or its arguments could not be loaded.
     """
 
     seq: int
@@ -116,6 +117,7 @@ class Done(Frame, frozen=True, tag=3):
     interrupted: bool = False
     items: int = 0
     dirty: bool = False
+    unloaded: bool = False
 
 
 ToWorker = Setup | Learn | Forget | Call | Interrupt | Consumed | Go

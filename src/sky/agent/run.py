@@ -123,6 +123,7 @@ class Lane:
             error=info,
             interrupted=interrupted,
             items=attempt.items,
+            unloaded=info is not None and attempt.loading,
         )
 
     def await_(self, scope: Scope, work: Coroutine[Any, Any, Any]) -> Any:
@@ -166,6 +167,11 @@ class _Attempt:
         self.asynchronous = False
         self.items = 0
         self.packed: Packed | None = None
+
+    @property
+    def loading(self) -> bool:
+        """Whether it has come no further than its function and its arguments."""
+        return self._stage in ("function", "arguments")
 
     def make(self) -> None:
         """Do it all; afterwards ``packed`` or ``items`` is set."""
@@ -253,7 +259,7 @@ class _Attempt:
         source.show(self._loaded)
         results = self._around.results
         said = failure.message_of(error)
-        if isinstance(error, ModuleNotFoundError) and self._stage in ("function", "arguments"):
+        if isinstance(error, ModuleNotFoundError) and self.loading:
             return failure.explain(
                 error,
                 f"the node has no module {error.name!r}, which the {self._stage} of this call needs: install"
@@ -261,7 +267,7 @@ class _Attempt:
                 f" script, unless it keeps something that cannot be pickled, such as a lock",
                 results,
             )
-        if self._stage in ("function", "arguments"):
+        if self.loading:
             return failure.explain(
                 error,
                 f"the {self._stage} of this call cannot be loaded on the node (Python {_VERSION}):"

@@ -65,6 +65,7 @@ class Worker:
         self.up = False
         self.closing = False
         self.retired = False
+        self.served = 0
         self.last_words = ""
         self.room = self.slots
         self._quiet_calls_left = 0
@@ -155,6 +156,7 @@ class Worker:
 
     def note(self, seconds: float) -> None:
         """A call took so long: how many may be sent ahead follows from it."""
+        self.served += 1
         self._mean_s = smooth(self._mean_s, seconds)
         if self._quiet_calls_left:
             self._quiet_calls_left -= 1
