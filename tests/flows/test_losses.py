@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.flows.world import World, keep_running, succeed
 
 from sky.store.schema import computes, executions, nodes, tasks
+from sky.verbs.reports import Superseded
 from sky.verbs.reports import record as reports_record
 from sky.wire import agent as wire
 from sky.wire import v1
@@ -178,7 +180,7 @@ async def test_reports_said_twice_and_in_another_order_count_once(world: World) 
     await world.settle(world.task_is("succeeded", *done))
     before = world.query("SELECT count(*) FROM events")[0][0]
     for report in reversed(one.said):
-        await world.db.write(lambda tx, r=report: reports_record(tx, one.node_id, r))
+        await world.db.write(lambda tx, r=report: reports_record(tx, one.node_id, one.boot, r))
     assert world.query("SELECT count(*) FROM events")[0][0] == before
     assert [len(world.tries(task)) for task in done] == [1] * 6
 
@@ -207,6 +209,22 @@ async def test_an_agent_that_was_started_anew_on_its_machine_goes_on(world: Worl
     world.answer = succeed
     again = await world.call()
     await world.settle(world.task_is("succeeded", again))
+
+
+async def test_a_report_of_an_earlier_agent_does_not_make_the_new_ones_look_written(world: World) -> None:
+    world.answer = keep_running
+    await world.begin()
+    task = await world.call()
+    await world.settle(world.sent(task))
+    (one,) = world.live_agents()
+    earlier = one.boot
+    one.boot, one.number, one.connected_to = "another boot", 0, None
+    await world.settle(lambda: world.row(nodes, one.node_id)["boot"] == "another boot")
+    late = wire.Report(number=500, window=1)
+    with pytest.raises(Superseded):
+        await world.db.write(lambda tx: reports_record(tx, one.node_id, earlier, late))
+    one.end(world.tries(task)[0]["id"], "succeeded")
+    await world.settle(world.task_is("succeeded", task))
 
 
 async def test_work_that_arrived_is_accepted_when_its_agent_calls_again(world: World) -> None:

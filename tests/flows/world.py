@@ -94,7 +94,7 @@ class SimAgent:
             outcomes=tuple(self.unheard),
         )
         for _ in range(2 if self.twice else 1):
-            await self.world.db.write(lambda tx: reports.record(tx, self.node_id, report))
+            await self.world.db.write(lambda tx: reports.record(tx, self.node_id, self.boot, report))
         self.said.append(report)
         self.number += 1
         self.unheard, self.begun = [], []

@@ -85,16 +85,24 @@ def silent(tx: Tx, node_id: str) -> None:
     tx.touch(f"nodes/{node_id}")
 
 
-def record(tx: Tx, node_id: str, report: agent.Report) -> None:
-    """Write down a numbered report; one that was written already changes nothing."""
-    if report.number > _node(tx, node_id)["heard"]:
+class Superseded(Exception):
+    """What is reported comes from an agent that another one of its node has taken the place of.
+
+    Its number belongs to another count, and would make the new agent's next reports look written. Nothing
+    is lost: the new one has the journal, and tells what is in there.
+    """
+
+
+def record(tx: Tx, node_id: str, boot: str, report: agent.Report) -> None:
+    """Write down a numbered report; one that was written already changes nothing. Raises ``Superseded``."""
+    if report.number > _node_of(tx, node_id, boot)["heard"]:
         take(tx, node_id, report)
-        close(tx, node_id, report)
+        close(tx, node_id, boot, report)
 
 
-def close(tx: Tx, node_id: str, report: agent.Report) -> None:
-    """A report is written down as far as it can be: it need not be said again."""
-    node = _node(tx, node_id)
+def close(tx: Tx, node_id: str, boot: str, report: agent.Report) -> None:
+    """A report is written down as far as it can be: it need not be said again. Raises ``Superseded``."""
+    node = _node_of(tx, node_id, boot)
     window = node["window"] if report.window is None else report.window
     if window > node["window"]:
         tx.touch(f"dispatch/{node['compute_id']}")
@@ -279,6 +287,13 @@ def _executions(tx: Tx, node_id: str, report: agent.Report) -> Mapping[str, Row]
         *(x.execution for x in report.outcomes),
     }
     return tasks.at_node(tx.connection, node_id, list(named)) if named else {}
+
+
+def _node_of(tx: Tx, node_id: str, boot: str) -> Row:
+    row = _node(tx, node_id)
+    if row["boot"] != boot:
+        raise Superseded(f"node {node_id} has another agent now")
+    return row
 
 
 def _node(tx: Tx, node_id: str) -> Row:

@@ -65,6 +65,7 @@ class _Line:
         self._socket = socket
         self._node_id = node_id
         self._compute_id = row.compute_id
+        self._boot = ""
         self._known: set[str] = set()
         self._cancelled: set[str] = set()
         self._credit: dict[str, int] = {}
@@ -83,6 +84,7 @@ class _Line:
             told = f"protocol {hello.protocol} is not spoken here; this daemon speaks {agent.PROTOCOL}"
             raise _Closed(WRONG_PROTOCOL, told)
         welcome = await self._unit.db.write(lambda tx: reports.hello(tx, self._node_id, hello))
+        self._boot = hello.boot
         self._known = set(hello.known)
         self._draining = welcome.draining
         self._ping_s = welcome.ping_seconds
@@ -110,7 +112,10 @@ class _Line:
         while True:
             message = await self._receive(silence_s)
             if isinstance(message, agent.Report):
-                await self._record(message)
+                try:
+                    await self._record(message)
+                except reports.Superseded as late:
+                    raise _Closed(REPLACED, str(late)) from None
                 self._known.difference_update(o.execution for o in message.outcomes)
                 await self._send(agent.Heard(number=message.number))
             elif isinstance(message, agent.Ping):
@@ -120,18 +125,19 @@ class _Line:
 
     async def _record(self, report: agent.Report) -> None:
         """Write a report down, or where that cannot be, all of it that can: it would be said for ever."""
-        if await self._written(reports.record, report):
+        boot = self._boot
+        if await self._written(lambda tx, node, said: reports.record(tx, node, boot, said), report):
             return
         for piece in reports.apart(report):
             if not await self._written(reports.take, piece) and piece.outcomes:
                 await self._written(reports.give_up, piece)
-        await self._unit.db.write(lambda tx: reports.close(tx, self._node_id, report))
+        await self._unit.db.write(lambda tx: reports.close(tx, self._node_id, boot, report))
 
     async def _written(self, verb: Callable[[Tx, str, agent.Report], None], report: agent.Report) -> bool:
         """Whether that could be written. Raises what may pass. Listed supervisor."""
         try:
             await self._unit.db.write(lambda tx: verb(tx, self._node_id, report))
-        except (SkyError, Trouble):
+        except (SkyError, Trouble, reports.Superseded):
             raise
         except Exception:
             _log.exception("report.unwritable", node=self._node_id, number=report.number)
@@ -175,12 +181,13 @@ class _Line:
         if mail.work:
             yield agent.Work(items=mail.work)
         cancel = tuple(x for x in mail.cancel if x not in self._cancelled)
+        self._cancelled = set(mail.cancel)  # what is not asked for any more has ended
         if cancel:
-            self._cancelled.update(cancel)
             yield agent.Cancel(executions=cancel)
+        told, self._credit = self._credit, {}
         for credit in mail.credit:
-            if self._credit.get(credit.execution, 0) < credit.consumed:
-                self._credit[credit.execution] = credit.consumed
+            self._credit[credit.execution] = credit.consumed
+            if told.get(credit.execution, 0) < credit.consumed:
                 yield credit
         yield from mail.dial
         if mail.draining != self._draining:
