@@ -189,6 +189,8 @@ def test_ctrl_c_twice_leaves_at_once_and_says_what_is_left(daemon: Any, tmp_path
         os.kill(daemon.process.pid, signal.SIGCONT)
     name = out.split()[1]
     assert f"sky compute delete {name}" in err
+    assert err.endswith("KeyboardInterrupt\n")
+    assert "Traceback" not in err
     Http(daemon.url).send(calls.delete_compute(name, None))
 
 

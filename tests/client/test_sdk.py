@@ -302,10 +302,15 @@ def test_a_future_that_is_not_done_says_so(compute: sky.Compute) -> None:
 def test_a_running_call_is_stopped_when_its_future_is_cancelled(compute: sky.Compute) -> None:
     future = nap(60) > compute
     task = wait_for_state(compute, future, "running")
-    assert not future.cancel(), "it has begun, so nobody can promise that it has not"
+    assert future.cancel(), "it is being stopped"
     with pytest.raises(concurrent.futures.CancelledError):
         future.result(30)
     assert compute.http.send(calls.get_task(task)).state == "cancelled"
+    assert future.cancelled()
+    assert future.cancel(), "as before: it is cancelled"
+    ended = double(1) > compute
+    assert ended.result(30) == 2
+    assert not ended.cancel()
 
 
 def test_a_waiting_call_is_cancelled_for_certain(compute: sky.Compute) -> None:

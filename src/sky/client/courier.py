@@ -35,6 +35,7 @@ MANY_WAITING = 64
 GATHER_S = 0.01
 CANCEL_PATIENCE_S = 5.0
 CANCELS_AT_ONCE = 16
+UNENDED: tuple[v1.TaskState, ...] = ("queued", "running")
 
 
 @dataclass(eq=False, slots=True)
@@ -79,17 +80,17 @@ class Courier:
         return future
 
     def cancel(self, future: Future[Any]) -> bool:
-        """End a call; True when it is certain that it does not run. Asks the daemon if it has it."""
+        """End a call; True when that was accepted. Asks the daemon if it has the call."""
         if self._take_back(future):
             return future.settle_cancelled()
         if not future.task:
-            return False
+            return True  # On its way: it is cancelled as soon as it has arrived.
         try:
             task = self._http.send(calls.cancel_task(future.task), patience_s=CANCEL_PATIENCE_S)
         except (ApiError, DaemonUnreachable):
             return False
         if task.state != "cancelled":
-            return False
+            return task.state in UNENDED
         with self._changed:
             self._waiting.pop(future.task, None)
         return future.settle_cancelled()

@@ -50,10 +50,10 @@ class Future(concurrent.futures.Future[R]):
                 self._printed(self.task, self.console_lines)
 
     def cancel(self) -> bool:
-        """Ask for the call's end. True when it is certain that it has not run and will not.
+        """Ask for the call's end. True when that was accepted; False when it has ended, or nobody answers.
 
-        False when it may have begun (then it is being stopped, and the future ends as cancelled once the
-        node has confirmed that) or has ended.
+        A call that waits is cancelled when this returns. One that runs is being stopped: ``cancelled`` becomes
+        true once its node has confirmed that, unless the future ends otherwise before.
         """
         if self.done():
             return self.cancelled()

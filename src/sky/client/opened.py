@@ -130,19 +130,24 @@ class Opened:
         """Cancel what has not ended, and delete the compute or let go of it. ``error``: why.
 
         A first KeyboardInterrupt does not keep it from that; the second leaves at once and says what is left.
+        That is the whole of it then: where the two hit is of no interest, and no traceback shows it.
         """
         http = self._http
         interrupted = isinstance(error, KeyboardInterrupt)
         try:
+            if http is not None and interrupted and self.session is not None and self.session.hurried:
+                raise KeyboardInterrupt
             if http is not None and interrupted:
                 note(f"interrupted: {self._what()} is given back (again: leave at once)")
             if http is not None:
                 self._leave(http)
         except KeyboardInterrupt:
-            if not interrupted and http is not None:
-                self.leave(KeyboardInterrupt())
-            else:
+            if isinstance(error, KeyboardInterrupt):
                 self._say_left("interrupted again")
+                error.__traceback__ = None
+                return
+            if http is not None:
+                self.leave(KeyboardInterrupt())
             raise
         except (ApiError, DaemonUnreachable) as failed:
             self._say_left(str(failed))

@@ -43,6 +43,8 @@ class Session:
         self._direct, self._posted = f"{mine}.direct", f"{mine}.posted"
         self._courier = Courier(http, compute, self._posted, self._settler, console)
         self._interrupted = False
+        self.hurried = False
+        """Whether a second Ctrl-C came while the first one's call was being cancelled."""
 
     # ── ways to call ────────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +115,10 @@ class Session:
                 if settled is not None:
                     return settled
         except BaseException:
-            self._cancel(task)
+            try:
+                self._cancel(task)
+            except KeyboardInterrupt:
+                self.hurried = True
             raise
 
     def _all(self, correlation: str, state: v1.TaskState) -> Iterator[str]:
