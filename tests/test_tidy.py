@@ -64,6 +64,7 @@ CLOCK_READERS = (
 # Where an import may stand inside a function, and why.
 LAZY_IMPORTS: dict[str, str] = {
     "src/sky/agent/run.py": "most workers never need an event loop, and each would pay for it",
+    "src/sky/client/plugins.py": "joblib is imported only for computes whose plugins need it here",
     "src/sky/cli/": "a command loads what it needs, so that --help is quick",
     "src/sky/store/migrate.py": "a database that is up to date needs no migrations",
 }

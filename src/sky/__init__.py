@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sky.client import plugins as plugins
     from sky.client.app import App as App
     from sky.client.app import app as app
     from sky.client.compute import Compute as Compute
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from sky.client.inside import instance_info as instance_info
     from sky.client.inside import is_head as is_head
     from sky.client.inside import shard as shard
+    from sky.client.joblib_backend import joblib_backend as joblib_backend
     from sky.client.resources import Image as Image
     from sky.client.resources import Local as Local
     from sky.client.resources import Options as Options
@@ -69,11 +71,13 @@ _WHERE = {
     ),
     "function": "Function Pending function",
     "handles": "Future",
+    "joblib_backend": "joblib_backend",
     "inside": "InstanceInfo instance_info is_head shard",
     "resources": "Image Local Options PipIndex Plugin Provider Retry Spec Volume Worker",
     "together": "gather",
 }
 _HOMES = {name: (f"sky.client.{module}", name) for module, names in _WHERE.items() for name in names.split()}
+_HOMES["plugins"] = ("sky.client.plugins", "")
 _HOMES["map"] = ("sky.client.together", "mapped")
 _HOMES["__version__"] = ("sky.kit.version", "VERSION")
 
@@ -121,7 +125,9 @@ __all__ = [
     "gather",
     "instance_info",
     "is_head",
+    "joblib_backend",
     "map",
+    "plugins",
     "shard",
 ]
 
@@ -131,7 +137,9 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'sky' has no attribute {name!r}")
     module, attribute = home
-    value = getattr(importlib.import_module(module), attribute)
+    value: object = importlib.import_module(module)
+    if attribute:
+        value = getattr(value, attribute)
     globals()[name] = value
     return value
 

@@ -8,6 +8,8 @@ Follows: calls are numbered per worker (``seq``, from 1, in the order they are s
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from sky.wire.agent import ErrorInfo
@@ -28,6 +30,7 @@ class Setup(Frame, frozen=True, tag=0):
     results: str
     memory_bytes: int | None
     accelerators: tuple[str, ...]
+    plugins: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 class Learn(Frame, frozen=True, tag=1):
@@ -57,6 +60,7 @@ class Call(Frame, frozen=True, tag=3):
     stream: bool = False
     consumed: int = 0
     peers: tuple[str, ...] = ()
+    world: tuple[int, ...] = ()
 
 
 class Interrupt(Frame, frozen=True, tag=4):

@@ -261,6 +261,7 @@ class Agent:
                 results=str(settings.results),
                 memory_bytes=settings.memory_bytes,
                 accelerators=settings.spec.accelerators,
+                plugins=tuple((plugin.kind, plugin.params) for plugin in settings.spec.plugins),
             ),
         )
 

@@ -66,6 +66,7 @@ class Surroundings(msgspec.Struct):
             total=call.total,
             peers=call.peers,
             accelerators=self.setup.accelerators,
+            world=call.world,
         )
 
 
@@ -181,6 +182,19 @@ class _Attempt:
         if os.environ.get(PEERS_VARIABLE) != peers:
             os.environ[PEERS_VARIABLE] = peers
         self._around.router.enter(self._sink)
+        if not self._around.setup.plugins:
+            self._run()
+            return
+        from sky.agent import plugins  # few computes have any
+
+        self._stage = "plugins"
+        with plugins.around(self._around.setup.plugins, self._around.context_of(call)):
+            self._run()
+            self._stage = "plugins"
+
+    def _run(self) -> None:
+        call = self._call
+        self._stage = "function"
         function = self._loaded = self._function.load()
         self._stage = "arguments"
         arguments: Any = payload.unpack_from(call.args, call.args_path)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from sky.wire.v1 import Image, Worker
+from sky.agent.needs import image_with, worker_with
+from sky.wire.plugins import parse
+from sky.wire.v1 import Image, PluginRef, Worker
 
 GIB = 1024**3
 FIRST_LEASE_S = 120.0
@@ -29,6 +31,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     compute: str = ""
     rank: int = 0
     accelerators: tuple[str, ...] = ()
+    plugins: tuple[PluginRef, ...] = ()
 
 
 class Unusable(Exception):
@@ -120,6 +123,16 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     return max(0.0, seconds)
 
 
+def _with_plugins(spec: AgentSpec) -> AgentSpec:
+    """The spec with the packages and the kind of worker that its plugins need."""
+    plugins = [parse(ref.kind, ref.params) for ref in spec.plugins]
+    return msgspec.structs.replace(
+        spec,
+        image=image_with(spec.image, plugins, accelerated=bool(spec.accelerators)),
+        worker=worker_with(spec.worker, plugins),
+    )
+
+
 def read(environment: Mapping[str, str]) -> Settings:
     """Settings from environment variables. Raises ``Unusable`` naming what is missing or wrong."""
 
@@ -131,8 +144,8 @@ def read(environment: Mapping[str, str]) -> Settings:
 
     path = Path(need("SKY_AGENT_SPEC"))
     try:
-        spec = msgspec.json.decode(path.read_bytes(), type=AgentSpec)
-    except (OSError, msgspec.MsgspecError) as error:
+        spec = _with_plugins(msgspec.json.decode(path.read_bytes(), type=AgentSpec))
+    except (OSError, KeyError, msgspec.MsgspecError) as error:
         raise Unusable(f"SKY_AGENT_SPEC: {path} cannot be read: {error}") from error
     url_file = environment.get("SKY_AGENT_URL_FILE")
     return Settings(

@@ -124,6 +124,7 @@ class Worker:
                 stream=item.stream,
                 consumed=execution.consumed,
                 peers=item.peers,
+                world=item.world,
             )
         )
 

@@ -16,12 +16,12 @@ from sky.client.http import Http
 from sky.client.includes import archive
 from sky.client.request import Call
 from sky.client.resources import (
+    AnyPlugin,
     Executor,
     Image,
     Local,
     Nodes,
     Options,
-    Plugin,
     Provider,
     Retry,
     Spec,
@@ -46,7 +46,7 @@ class Blueprint:
     nodes: Nodes
     image: Image
     volumes: tuple[Volume, ...]
-    plugins: tuple[str | Plugin, ...]
+    plugins: tuple[AnyPlugin, ...]
     executor: Executor
     concurrency: int | None
     retry: Retry
@@ -62,6 +62,11 @@ class Blueprint:
         """Whether there may be more than one node."""
         bounds = bounds_of(self.nodes)
         return max(bounds.desired, bounds.max or 0) > 1
+
+    @property
+    def plugin_kinds(self) -> tuple[str, ...]:
+        """The kinds of its plugins, in order."""
+        return tuple(plugin_of(plugin).kind for plugin in self.plugins)
 
     @property
     def ready_within_s(self) -> float:

@@ -9,6 +9,7 @@ in a script, in a notebook (``open`` and ``close``) and in an event loop (``asyn
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,7 +21,8 @@ from sky.client.function import Pending, Settled
 from sky.client.handles import Future
 from sky.client.http import Http
 from sky.client.opened import Opened
-from sky.client.resources import Executor, Image, Nodes, Options, Plugin, Retry, Volume, bounds_of
+from sky.client.plugins import entered, require
+from sky.client.resources import AnyPlugin, Executor, Image, Nodes, Options, Retry, Volume, bounds_of
 from sky.client.session import Session
 from sky.client.together import all_results
 from sky.wire import v1
@@ -48,7 +50,7 @@ class Compute:
         nodes: Nodes = 1,
         image: Image | None = None,
         volumes: Sequence[Volume] = (),
-        plugins: Sequence[str | Plugin] = (),
+        plugins: Sequence[AnyPlugin] = (),
         executor: Executor = "process",
         concurrency: int | None = None,
         retry: Retry | None = None,
@@ -88,6 +90,7 @@ class Compute:
         self._quiet = quiet
         self._opened: Opened | None = None
         self._http: Http | None = None
+        self._plugged: contextlib.ExitStack | None = None
 
     # ── opening and leaving ─────────────────────────────────────────────────────────────────────
 
@@ -98,18 +101,38 @@ class Compute:
         process holds a compute of that name, InvalidRequest when something about it is wrong, DaemonError
         when there is no daemon. Whatever is raised, nothing that was begun is left.
         """
+        self._open()
+        return self._enter()
+
+    def _open(self) -> None:
         if self._opened is not None:
-            return self
+            return
+        require(self._blueprint.plugin_kinds)
         self._opened = opened = Opened(self._blueprint, self._name, quiet=self._quiet)
         try:
             self._http = opened.open(self._url, self._database)
         except BaseException as error:
             self._leave(error)
             raise
+
+    def _enter(self) -> Self:
+        """Plugins act in the thread that uses the compute, which need not be the one that waited for it."""
+        if self._plugged is None:
+            try:
+                self._plugged = entered(self._blueprint.plugin_kinds, self)
+            except BaseException as error:
+                self._leave(error)
+                raise
         return self
+
+    def _unplug(self) -> None:
+        plugged, self._plugged = self._plugged, None
+        if plugged is not None:
+            plugged.close()
 
     def close(self) -> None:
         """Cancel what has not ended, and delete the compute or let go of it."""
+        self._unplug()
         self._leave(None)
 
     def __enter__(self) -> Self:
@@ -118,14 +141,17 @@ class Compute:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._unplug()
         self._leave(error)
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.open)
+        await asyncio.to_thread(self._open)
+        return self._enter()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._unplug()
         await asyncio.to_thread(self._leave, error)
 
     def _leave(self, error: BaseException | None) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sky.client.errors import CapabilityMismatch, InvalidRequest
-from sky.wire import v1
+from sky.wire import plugins, v1
 
 Executor = Literal["process", "thread", "loky"]
 Nodes = int | tuple[int, int]
@@ -75,10 +75,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Something that prepares every node and call, by kind, with its parameters."""
+    """Something that prepares every node and call, by kind, with its parameters; see ``sky.plugins``."""
 
     kind: str
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+AnyPlugin = str | Plugin | plugins.Plugin
+"""A kind of plugin, one with parameters, or one of ``sky.plugins``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +156,12 @@ def bounds_of(nodes: Nodes) -> v1.NodeBounds:
     return v1.NodeBounds(desired=nodes)
 
 
-def plugin_of(plugin: str | Plugin) -> v1.PluginRef:
+def plugin_of(plugin: AnyPlugin) -> v1.PluginRef:
     """A plugin, or the kind of one without parameters."""
     if isinstance(plugin, str):
         return v1.PluginRef(kind=plugin)
+    if isinstance(plugin, plugins.Plugin):
+        return v1.PluginRef(kind=plugin.kind, params=plugin.params())
     return v1.PluginRef(kind=plugin.kind, params=dict(plugin.params))
 
 

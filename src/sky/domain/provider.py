@@ -1,4 +1,4 @@
-"""What a build knows of providers and plugins, for rules that must refuse before anything is written.
+"""What a build knows of providers, for rules that must refuse before anything is written.
 
 Decides: the shape of that knowledge. Never: holds a provider. Follows: a verb can say no to a spec that no
 provider here could serve, without talking to one.
@@ -38,6 +38,5 @@ class Rules:
     """Everything of this build that a verb may have to hold a request against."""
 
     kinds: Mapping[str, KindInfo] = field(default_factory=dict[str, KindInfo])
-    plugins: frozenset[str] = frozenset()
     seal: Callable[[Mapping[str, str]], bytes] = field(default=lambda credentials: repr(credentials).encode())
     pythons: frozenset[str] = frozenset()

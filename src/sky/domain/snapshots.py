@@ -75,8 +75,9 @@ class ComputeView:
 class NodeCase:
     """A node, what its compute wants, and what could be bought for it.
 
-    ``offers_known``: every provider that the spec names has told its offers, not too long ago. ``image`` and
-    ``worker`` are for its agent, as they stand in the spec. ``listening_us``: since when agents can be heard.
+    ``offers_known``: every provider that the spec names has told its offers, not too long ago. ``image``,
+    ``worker`` and ``plugins`` are for its agent, as they stand in the spec. ``listening_us``: since when
+    agents can be heard.
     """
 
     node: NodeView
@@ -89,6 +90,7 @@ class NodeCase:
     offers_known: bool
     image: dict[str, Any]
     worker: dict[str, Any]
+    plugins: tuple[dict[str, Any], ...] = ()
     provider_ids: tuple[str, ...] = ()
     provider_errors: tuple[str, ...] = ()
     listening_us: int = 0

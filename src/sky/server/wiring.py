@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sky.api.unit import ApiSettings, Services
+from sky.domain.offer import Offer
 from sky.domain.provider import Abilities, KindInfo, Rules
 from sky.domain.snapshots import NodeCase
 from sky.kit.clock import Clock
@@ -133,12 +134,21 @@ def agent_setup(node_id: str, case: NodeCase, keys: Keys, url: str, url_file: st
     spec: dict[str, Any] = {
         "image": case.image,
         "worker": case.worker,
+        "plugins": list(case.plugins),
+        "accelerators": _accelerators(offer),
         "cpus": 1 if offer is None else offer.cpus,
         "memory_gb": _memory(case),
         "compute": case.node.compute_id,
         "rank": case.node.rank,
     }
     return AgentSetup(url=url, token=keys.node_token(node_id), url_file=url_file, spec=spec)
+
+
+def _accelerators(offer: Offer | None) -> list[str]:
+    """The names of a machine's accelerators, one for each."""
+    if offer is None or offer.accelerator is None:
+        return []
+    return [offer.accelerator] * max(1, offer.accelerator_count)
 
 
 def _memory(case: NodeCase) -> float | None:

@@ -169,6 +169,7 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
         offers_known=fresh,
         image=spec["image"],
         worker=spec["worker"],
+        plugins=tuple(spec["plugins"]),
         provider_ids=ids,
         provider_errors=errors,
         listening_us=listening_us,

@@ -21,7 +21,7 @@ from sky.wire import agent
 
 HANDED_OUT_MAX = 1_000
 PEERS_MAX = 256
-"""Nodes of a compute up to which each call is told where the others are."""
+"""Nodes of a compute up to which each call is told where the others are, and which take part."""
 WORK_ARGUMENT_BYTES_MAX = 16 * 1024 * 1024
 """Of arguments in one message. What is beyond is named by its hash, and fetched: a message that is larger
 than an agent takes would be refused, and come again, for ever."""
@@ -79,6 +79,8 @@ def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
     contents = _contents(tx, list(dict.fromkeys(r["args_sha256"] for r in rows)))
     total = total_of(tx, node["compute_id"])
     peers = nodes.addresses(tx.connection, node["compute_id"], total) if total <= PEERS_MAX else ()
+    together = list(dict.fromkeys(r["task_id"] for r in rows if r["dispatch"] == "all"))
+    worlds = tasks.worlds(tx.connection, together) if together and total <= PEERS_MAX else {}
     items: list[agent.WorkItem] = []
     room = WORK_ARGUMENT_BYTES_MAX
     for r in rows:
@@ -100,6 +102,7 @@ def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
                 stream=r["dispatch"] == "stream",
                 timeout_s=left,
                 peers=peers,
+                world=worlds.get(r["task_id"], ()),
             )
         )
     return tuple(items)

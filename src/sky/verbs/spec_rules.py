@@ -24,6 +24,7 @@ from sky.kit import ids
 from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.wire import v1
+from sky.wire.plugins import KINDS, names_of, parse
 
 
 def invalid(field: str, value: object, expected: str) -> InvalidRequest:
@@ -57,13 +58,25 @@ def check_spec(tx: Tx, spec: v1.ComputeSpec, rules: Rules) -> None:
     check_bounds(spec.nodes, "spec.nodes")
     _check_secrets(spec)
     for index, plugin in enumerate(spec.plugins):
-        if plugin.kind not in rules.plugins:
-            msg = f"spec.plugins[{index}].kind: no plugin {plugin.kind!r}; {hint(plugin.kind, rules.plugins)}"
-            raise UnsupportedPlugin(msg, details={"plugin": plugin.kind})
+        _check_plugin(plugin, f"spec.plugins[{index}]", [earlier.kind for earlier in spec.plugins[:index]])
     for index, alternative in enumerate(spec.specs):
         kind = _kind_of(tx, alternative.provider.kind, f"spec.specs[{index}].provider.kind", rules)
         _check_abilities(spec, kind, rules.kinds[kind].abilities)
     _check_unbuilt(spec)
+
+
+def _check_plugin(plugin: v1.PluginRef, field: str, earlier: list[str]) -> None:
+    kind = plugin.kind
+    if kind not in KINDS:
+        msg = f"{field}.kind: no plugin {kind!r}; {hint(kind, KINDS)}"
+        raise UnsupportedPlugin(msg, details={"plugin": kind, "known": sorted(KINDS)})
+    if kind in earlier:
+        raise invalid(f"{field}.kind", kind, "each plugin once")
+    try:
+        parse(kind, plugin.params)
+    except msgspec.ValidationError as error:
+        msg = f"{field}.params: {error}; the plugin {kind!r} takes {', '.join(names_of(kind))}"
+        raise InvalidRequest(msg, details={"field": f"{field}.params", "plugin": kind}) from None
 
 
 def _check_secrets(spec: v1.ComputeSpec) -> None:
@@ -129,6 +142,11 @@ def _check_abilities(spec: v1.ComputeSpec, kind: str, can: Abilities) -> None:
             "ship local files",
         ),
         (
+            _joins_nodes(spec) and not can.cluster,
+            "spec.plugins",
+            "connect nodes to each other, which torch and jax on several nodes need",
+        ),
+        (
             spec.options.cluster is True and not can.cluster,
             "spec.options.cluster",
             "connect nodes to each other",
@@ -140,6 +158,12 @@ def _check_abilities(spec: v1.ComputeSpec, kind: str, can: Abilities) -> None:
                 f"{field}: machines of provider {kind!r} cannot {what}; leave it out or name another provider"
             )
             raise CapabilityMismatch(msg, details={"field": field, "provider": kind})
+
+
+def _joins_nodes(spec: v1.ComputeSpec) -> bool:
+    """Whether calls of several nodes are to find each other."""
+    several = max(spec.nodes.desired, spec.nodes.max or 0) > 1
+    return several and any(KINDS[plugin.kind].collective for plugin in spec.plugins)
 
 
 def _check_unbuilt(spec: v1.ComputeSpec) -> None:

@@ -67,7 +67,10 @@ class Work(Message, frozen=True, tag="work"):
 
 
 class WorkItem(Message, frozen=True):
-    """One execution. Arguments inline, or by hash to be fetched. ``timeout_s`` is what is left of it."""
+    """One execution. Arguments inline, or by hash to be fetched. ``timeout_s`` is what is left of it.
+
+    ``world``: the ranks that a broadcast was sent to; empty for a call to one node.
+    """
 
     execution: str
     task: str
@@ -80,6 +83,7 @@ class WorkItem(Message, frozen=True):
     stream: bool = False
     timeout_s: float | None = None
     peers: tuple[str, ...] = ()
+    world: tuple[int, ...] = ()
 
 
 class Cancel(Message, frozen=True, tag="cancel"):

@@ -45,6 +45,14 @@ def siblings(connection: sa.Connection, ids: Sequence[str]) -> list[Row]:
     return many(connection, _SIBLINGS, {"ids": list(ids)})
 
 
+def worlds(connection: sa.Connection, ids: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """The ranks that each of those broadcast tasks was sent to, in order."""
+    found: dict[str, set[int]] = {}
+    for row in many(connection, _WORLDS, {"ids": list(ids)}):
+        found.setdefault(row["task_id"], set()).add(row["wanted_rank"])
+    return {task: tuple(sorted(ranks)) for task, ranks in found.items()}
+
+
 def on_node(connection: sa.Connection, node_id: str, limit: int) -> list[Row]:
     """What is at a node or in its mailbox, with what its agent must know of it."""
     return many(connection, _ON_NODE, {"b_node": node_id, "b_limit": limit})
@@ -100,6 +108,10 @@ def _same_task(count: int) -> sa.Select[Any]:
 
 
 _SIBLINGS = Prepared(lambda _, count: _OF_TASK.where(executions.c.task_id.in_(_same_task(count))), "ids")
+_PLACES = sa.select(executions.c.task_id, executions.c.wanted_rank).where(
+    executions.c.wanted_rank.is_not(None)
+)
+_WORLDS = Prepared(lambda _, count: _PLACES.where(executions.c.task_id.in_(places("ids", count))), "ids")
 _WITH_TASK = executions.join(tasks, tasks.c.id == executions.c.task_id)
 _ON_NODE = prepared(
     sa.select(
