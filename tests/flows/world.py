@@ -36,6 +36,7 @@ from sky.store.tx import Tx
 from sky.verbs import computes as compute_verbs
 from sky.verbs import functions, mailbox, providers, reports
 from sky.verbs import tasks as task_verbs
+from sky.verbs.job_steps import JobRules
 from sky.wire import agent as wire
 from sky.wire import v1
 from sky.wire.error import CODES
@@ -247,7 +248,13 @@ class World:
         steady.not_before(self.query("SELECT max(at_us) FROM events")[0][0] or 0)
         pool = RowPool(self.db, self.registry, Context(self.folder, "test", steady), lambda _: {})
         self.runner: Runner = wiring.make_runner(
-            self.db, steady, pool, lambda node_id: f"hash of {node_id}", self._setup, hints=False
+            self.db,
+            steady,
+            pool,
+            lambda node_id: f"hash of {node_id}",
+            self._setup,
+            hints=False,
+            jobs=JobRules(self.rules, lambda job_id: f"token of {job_id}", host_jobs=True),
         )
         if self.hints:
             self.db.follow(frozenset({Dispatch.name}), self.runner.follow)
@@ -445,7 +452,7 @@ class World:
         """Ask for another number of nodes."""
         bounds = nodes if isinstance(nodes, v1.NodeBounds) else v1.NodeBounds(desired=nodes)
         body = v1.ComputeSpecPatch(nodes=bounds)
-        await self.db.write(lambda tx: compute_verbs.resize(tx, compute, body, None))
+        await self.db.write(lambda tx: compute_verbs.change(tx, compute, body, None, self.rules))
 
     async def delete(self, compute: str = "fleet") -> None:
         """Ask for a compute's end."""

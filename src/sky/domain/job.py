@@ -181,7 +181,7 @@ def first_hold_seconds(max_runtime_seconds: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One of a job's tasks: pulling, running or uploading. ``result`` is what it returned, ``failed`` the part
+    """One of a job's tasks: pulling, running or uploading. ``result``: what it returned; ``failed``: the part
     of it that says why it could not be done; ``code`` and ``message`` are the engine's reason where it did
     not return."""
 

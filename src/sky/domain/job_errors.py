@@ -86,8 +86,8 @@ CODES: Final[dict[str, tuple[str, int]]] = {
 
 
 class JobRefused(Exception):
-    """A refusal of the paid-job face. ``param``: the field at fault as a dotted path; ``after_s``: when to try
-    again."""
+    """A refusal of the paid-job face. ``param``: the field at fault as a dotted path; ``after_s``: how many
+    seconds to wait before another try."""
 
     def __init__(
         self,

@@ -24,8 +24,10 @@ from sky.reconcile import wakes
 from sky.reconcile.attempts import Attempts
 from sky.reconcile.computes import Computes
 from sky.reconcile.dispatch import Dispatch
+from sky.reconcile.jobs import Jobs
 from sky.reconcile.nodes import Nodes
 from sky.reconcile.offers import Offers
+from sky.reconcile.passes import InnerLoop, OuterLoop
 from sky.reconcile.pool import ProviderPool, RowPool
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
@@ -36,6 +38,7 @@ from sky.store.db import Committed, Database
 from sky.store.events import Hub
 from sky.store.rows import providers
 from sky.store.tx import Tx
+from sky.verbs.job_steps import JobRules
 from sky.verbs.spec_rules import ensure_default
 
 TICK_STALE_S = 15.0
@@ -98,16 +101,19 @@ def make_runner(
     agent_for: Callable[[str, NodeCase], AgentSetup],
     *,
     hints: bool = True,
+    jobs: JobRules | None = None,
 ) -> Runner:
-    """All loops, over one database."""
-    loops = (
+    """All loops, over one database; those of paid jobs only where there are ``jobs``."""
+    loops: list[InnerLoop | OuterLoop] = [
         Computes(token_hash),
         Dispatch(),
         Attempts(),
         Nodes(db, clock, pool, agent_for),
         Offers(pool, clock),
         Sweep(db, clock, pool),
-    )
+    ]
+    if jobs is not None:
+        loops.append(Jobs(jobs))
     # One daemon at a time uses an embedded database (its folder is locked): it finds its own claims again.
     runner = Runner(db, clock, loops, holder="embedded", hints=hints)
     if hints:
@@ -176,8 +182,14 @@ def _info(kind: Kind) -> KindInfo:
         kind=kind.kind,
         credential_fields=kind.credential_fields,
         offers_ttl_seconds=kind.offers_ttl_seconds,
-        # No agent of this release unpacks included files, whatever the machine could do.
-        abilities=Abilities(can.volumes, can.apt, can.base_image, can.clustering, includes=False),
+        abilities=Abilities(
+            volumes=can.volumes,
+            apt=can.apt,
+            base_image=can.base_image,
+            cluster=can.clustering,
+            includes=can.includes,
+            apt_setting=can.apt_setting,
+        ),
         check_config=wrong,
     )
 

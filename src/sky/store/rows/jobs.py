@@ -1,0 +1,177 @@
+"""Paid jobs and their events, as rows, and the snapshot that their plan reads.
+
+Decides: nothing. Never: moves a state (``tx`` does).
+Follows: a job's events are in the order in which they were written; what is in use is counted, not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.domain.account import InUse
+from sky.domain.job import QUEUED, JobView, StepView
+from sky.kit import codec, ids
+from sky.store.prepared import inserted, prepared
+from sky.store.rows import ledger
+from sky.store.schema import blobs, computes, executions, nodes, tasks
+from sky.store.schema_jobs import JOB_IS_LIVE, job_events, jobs
+from sky.store.sql import Row, many, one
+from sky.store.tx import Tx
+
+
+def find(connection: sa.Connection, job_id: str, owner: str | None = None) -> Row | None:
+    """The job with that id, if it is ``owner``'s (None: whoever's)."""
+    row = one(connection, _JOB, {"b_id": job_id})
+    return row if row is None or owner in (None, row["owner"]) else None
+
+
+def note(tx: Tx, job_id: str, owner: str, kind: str, data: Mapping[str, Any] | None = None) -> None:
+    """Add an event to a job's log."""
+    row = {
+        "id": ids.new("job_event"),
+        "job_id": job_id,
+        "owner": owner,
+        "type": kind,
+        "data": dict(data or {}),
+        "at_us": tx.now_us,
+    }
+    _NOTE.run(tx.connection, row)
+    tx.touch(f"webhooks/{owner}")
+    tx.signal(f"job/{job_id}")
+
+
+def in_use(connection: sa.Connection, owner: str | None = None) -> InUse:
+    """What of live jobs there is: of one owner, or of all (None)."""
+    query = (
+        sa.select(
+            jobs.c.tier,
+            jobs.c.state,
+            sa.func.count().label("count"),
+            sa.func.sum(jobs.c.gpu_count).label("gpus"),
+        )
+        .where(JOB_IS_LIVE)
+        .group_by(jobs.c.tier, jobs.c.state)
+    )
+    if owner is not None:
+        query = query.where(jobs.c.owner == owner)
+    active = queued = 0
+    gpus: dict[str, int] = {}
+    for row in many(connection, query):
+        active += int(row["count"])
+        queued += int(row["count"]) if row["state"] == QUEUED else 0
+        gpus[row["tier"]] = gpus.get(row["tier"], 0) + int(row["gpus"] or 0)
+    return InUse(active, queued, gpus)
+
+
+def unsettled(connection: sa.Connection) -> list[str]:
+    """Ids of the jobs whose hold may stand."""
+    return list(connection.scalars(sa.select(jobs.c.id).where(jobs.c.settled_us.is_(None))))
+
+
+def view(connection: sa.Connection, job_id: str) -> tuple[Row, JobView] | None:
+    """A job's row, and all that its plan reads, in one snapshot."""
+    row = find(connection, job_id)
+    if row is None:
+        return None
+    compute = _compute(connection, row["compute_id"])
+    node = None if row["compute_id"] is None else one(connection, _NODE, {"b_compute": row["compute_id"]})
+    error = None if compute is None else compute["last_error"]
+    return row, JobView(
+        id=row["id"],
+        state=row["state"],
+        price_micro=row["price_micro"],
+        held_micro=ledger.promised(connection, job_id),
+        max_runtime_seconds=row["max_runtime_seconds"],
+        interruptible=row["interruptible"],
+        outputs=bool(row["spec"].get("outputs")),
+        compute_state=None if compute is None else compute["state"],
+        compute_error=None if error is None else error["message"],
+        placement=_placement(node),
+        last_seen_us=None if node is None else node["last_seen_us"],
+        prepare=_step(connection, row["prepare_task"]),
+        run=_step(connection, row["run_task"]),
+        upload=_step(connection, row["upload_task"]),
+        started_us=row["started_us"],
+        ended_us=row["ended_us"],
+        exit_code=row["exit_code"],
+        exhausted_us=row["exhausted_us"],
+        stop_error=row["stop_error"],
+        settled_us=row["settled_us"],
+    )
+
+
+def _compute(connection: sa.Connection, compute_id: str | None) -> Row | None:
+    if compute_id is None:
+        return None
+    query = sa.select(computes.c.state, computes.c.last_error).where(computes.c.id == compute_id)
+    return one(connection, query)
+
+
+def _placement(node: Row | None) -> dict[str, Any] | None:
+    """Where a job's node is, once it is ready."""
+    if node is None or node["state"] not in ("ready", "draining") or node["offer"] is None:
+        return None
+    offer: Mapping[str, Any] = node["offer"]
+    return {
+        "cloud": node["provider_kind"],
+        "region": offer.get("region") or "",
+        "instance_type": offer.get("instance_type") or "",
+        "price_micro": node["price_micro"],
+    }
+
+
+def _step(connection: sa.Connection, task_id: str | None) -> StepView | None:
+    """One of a job's tasks, with what it returned or why it did not."""
+    if task_id is None:
+        return None
+    task = one(connection, _TASK, {"b_id": task_id})
+    if task is None:
+        return None
+    result = None
+    if task["result_sha256"] is not None:
+        content = _CONTENT.scalar(connection, {"b_sha256": task["result_sha256"]})
+        result = None if content is None else codec.loads(bytes(content))
+    error: Mapping[str, Any] = task["error"] or {}
+    return StepView(
+        state=task["state"],
+        started_us=task["started_us"],
+        finished_us=task["finished_us"],
+        result=result,
+        failed=None if result is None else result.get("failed"),
+        code=error.get("code"),
+        message=error.get("message"),
+    )
+
+
+_JOB = prepared(sa.select(jobs).where(jobs.c.id == sa.bindparam("b_id")))
+_NOTE = inserted(job_events, ["id", "job_id", "owner", "type", "data", "at_us"])
+_NODE = prepared(
+    sa.select(
+        nodes.c.id,
+        nodes.c.state,
+        nodes.c.provider_kind,
+        nodes.c.offer,
+        nodes.c.price_micro,
+        nodes.c.last_seen_us,
+    )
+    .where(nodes.c.compute_id == sa.bindparam("b_compute"))
+    .order_by(nodes.c.seq.desc())
+    .limit(1)
+)
+_TASK = prepared(
+    sa.select(
+        tasks.c.state,
+        tasks.c.result_sha256,
+        tasks.c.finished_us,
+        executions.c.started_us,
+        executions.c.error,
+    )
+    .select_from(tasks.join(executions, executions.c.task_id == tasks.c.id))
+    .where(tasks.c.id == sa.bindparam("b_id"))
+    .order_by(executions.c.ordinal.desc())
+    .limit(1)
+)
+_CONTENT = prepared(sa.select(blobs.c.content).where(blobs.c.sha256 == sa.bindparam("b_sha256")))

@@ -1,0 +1,151 @@
+"""Customers' accounts as an operator keeps them: make one, pay in, limit, suspend, close; and their keys.
+
+Decides: what each writes. Never: shows a key twice. Follows: a payment counts once, however often it is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import string
+from collections.abc import Mapping
+from typing import Any
+
+from sky.domain import account as a
+from sky.domain import ledger as l
+from sky.domain.errors import InvalidRequest, NameTaken, NotFound
+from sky.domain.lifecycle import Fact
+from sky.domain.money import MICRO
+from sky.kit import ids
+from sky.store.rows import accounts, jobs, ledger
+from sky.store.sql import Row
+from sky.store.tx import Tx
+from sky.verbs.spec_rules import invalid
+
+KEY_PREFIX = "uck_"
+KEY_CHARS = 40
+_ALPHABET = string.digits + string.ascii_letters
+_KEY = re.compile(rf"{KEY_PREFIX}[0-9A-Za-z]{{{KEY_CHARS}}}")
+REFERENCE_CHARS_MAX = 120
+
+
+def create(tx: Tx, name: str, *, enabled: bool) -> str:
+    """Make an account; returns its id."""
+    if accounts.find(tx.connection, name) is not None:
+        msg = f"the name {name!r} is taken by another account; choose another"
+        raise NameTaken(msg, details={"name": name})
+    account_id = ids.new("account")
+    row = {
+        "id": account_id,
+        "name": name,
+        "state": a.ACTIVE,
+        "version": 1,
+        "enabled": enabled,
+        "limits": None,
+        "created_us": tx.now_us,
+    }
+    tx.add("accounts", [row])
+    return account_id
+
+
+def find(tx: Tx, ref: str) -> Row:
+    """The account with that id or name. Raises NotFound."""
+    row = accounts.find(tx.connection, ref)
+    if row is None:
+        msg = f"there is no account {ref!r}; `sky admin account list` shows those there are"
+        raise NotFound(msg, details={"account": ref})
+    return row
+
+
+def change(tx: Tx, ref: str, change_of: str, limits: Mapping[str, Any] | None = None) -> str:
+    """Enable, disable, limit, suspend, resume or close an account; returns its id."""
+    row = find(tx, ref)
+    account_id = row["id"]
+    if row["state"] == a.CLOSED and change_of != "close":
+        msg = f"account {row['name']} is closed, which is final; make another one"
+        raise InvalidRequest(msg, details={"field": "account", "value": ref, "expected": "an open account"})
+    facts: dict[str, Fact] = {
+        "enable": a.AccountEnabled(account_id, enabled=True),
+        "disable": a.AccountEnabled(account_id, enabled=False),
+        "limit": a.AccountLimited(account_id, dict(limits or {})),
+        "suspend": a.AccountSuspended(account_id),
+        "resume": a.AccountResumed(account_id),
+        "close": a.AccountClosed(account_id),
+    }
+    if change_of == "resume" and row["state"] == a.ACTIVE:
+        return account_id
+    tx.apply(facts[change_of])
+    return account_id
+
+
+def pay_in(
+    tx: Tx, ref: str, amount_micro: int, payment: str, *, gift: bool = False, note: str | None = None
+) -> bool:
+    """Add money to an account: a payment, or a gift of ours. False when ``payment`` was counted before."""
+    row = find(tx, ref)
+    if row["state"] == a.CLOSED:
+        msg = f"account {row['name']} is closed and takes no money"
+        raise InvalidRequest(msg, details={"field": "account", "value": ref, "expected": "an open account"})
+    if not 0 < amount_micro <= l.AMOUNT_MICRO_MAX:
+        raise invalid(
+            "amount", amount_micro / MICRO, f"an amount above 0, up to {l.AMOUNT_MICRO_MAX // MICRO} USD"
+        )
+    if not 0 < len(payment) <= REFERENCE_CHARS_MAX:
+        raise invalid("payment", payment[:80], f"1 to {REFERENCE_CHARS_MAX} characters")
+    make = l.credit if gift else l.top_up
+    return ledger.enter(tx, make(row["id"], payment, amount_micro, note))
+
+
+def create_key(tx: Tx, ref: str, name: str, scopes: tuple[str, ...], expires_us: int | None, key: str) -> str:
+    """Keep a key of an account; returns its id. ``key`` is the key itself, of which only the hash is kept."""
+    row = find(tx, ref)
+    if row["state"] == a.CLOSED:
+        msg = f"account {row['name']} is closed and gets no keys"
+        raise InvalidRequest(msg, details={"field": "account", "value": ref, "expected": "an open account"})
+    key_id = ids.new("key")
+    accounts.add_key(
+        tx,
+        {
+            "id": key_id,
+            "account_id": row["id"],
+            "name": name,
+            "sha256": hash_of(key),
+            "hint": key[:8],
+            "scopes": list(scopes),
+            "created_us": tx.now_us,
+            "expires_us": expires_us,
+        },
+    )
+    return key_id
+
+
+def revoke_key(tx: Tx, key_id: str) -> str:
+    """Refuse a key from now on; returns its id."""
+    if accounts.key(tx.connection, key_id) is None:
+        msg = f"there is no key {key_id!r}; `sky admin key list` shows those there are"
+        raise NotFound(msg, details={"key": key_id})
+    accounts.revoke_key(tx, key_id)
+    return key_id
+
+
+def audit(tx: Tx) -> tuple[int, list[l.Finding], dict[str, int]]:
+    """Add up all there is: how many lines, what does not add up, and the balance of each account."""
+    found = l.Audit()
+    found.read(ledger.lines(tx.connection))
+    return found.lines, found.close(jobs.unsettled(tx.connection)), found.balances()
+
+
+def new_key() -> str:
+    """A fresh key, to be shown once."""
+    return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_CHARS))
+
+
+def is_key(text: str) -> bool:
+    """Whether ``text`` has the shape of a key of ours."""
+    return _KEY.fullmatch(text) is not None
+
+
+def hash_of(key: str) -> str:
+    """What is kept of a key. It has 238 bits of chance, so that a fast hash hides it."""
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,266 @@
+"""Paid jobs as they are asked for and as they go on: submit, cancel, hold more, end, settle.
+
+Decides: what each writes, money and state together. Never: decides when (``plan/job``) or moves a machine.
+Follows: a job without a hold does not exist; a hold without an end is never lost; an end is settled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sky.domain import account as a
+from sky.domain import job as j
+from sky.domain import ledger as l
+from sky.domain.account import InUse, Limits, Violation
+from sky.domain.catalogue import Place, Sku
+from sky.domain.job_errors import JobRefused
+from sky.domain.money import hold_micro, usd_text
+from sky.kit import ids
+from sky.store.rows import jobs, ledger
+from sky.store.tx import Tx
+from sky.verbs import computes, job_steps, tasks
+from sky.verbs.job_steps import JobRules
+
+LOCAL, CONSOLE = "local", "console"
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """Who asks: ``owner`` scopes everything, ``account_id`` has the money where we keep it."""
+
+    owner: str
+    key_id: str
+    backend: str
+    account_id: str | None
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A job whose request was found right. ``spec`` and ``metadata`` are plain values."""
+
+    sku: Sku
+    places: tuple[Place, ...]
+    spec: Mapping[str, Any]
+    metadata: Mapping[str, str]
+    max_runtime_seconds: int
+
+    @property
+    def hold_micro(self) -> int:
+        """What is held at submit."""
+        return hold_micro(self.sku.price_micro, j.first_hold_seconds(self.max_runtime_seconds))
+
+    @property
+    def ceiling_micro(self) -> int:
+        """The most it can cost."""
+        return hold_micro(self.sku.price_micro, self.max_runtime_seconds)
+
+
+def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id: str | None = None) -> str:
+    """Hold the money and write the job, or refuse and write nothing; returns its id."""
+    check_quotas(
+        customer, wanted, platform, jobs.in_use(tx.connection, customer.owner), jobs.in_use(tx.connection)
+    )
+    job_id = job_id or ids.new("job")
+    if customer.account_id is not None:
+        _hold(tx, customer.account_id, job_id, 1, wanted)
+    sku = wanted.sku
+    row = {
+        "id": job_id,
+        "owner": customer.owner,
+        "key_id": customer.key_id,
+        "backend": customer.backend,
+        "state": j.QUEUED,
+        "version": 1,
+        "sku": sku.id,
+        "tier": sku.tier,
+        "gpu_count": sku.gpu_count,
+        "interruptible": sku.interruptible,
+        "price_micro": sku.price_micro,
+        "machines": machines(sku, wanted.places),
+        "spec": dict(wanted.spec),
+        "labels": dict(wanted.metadata),
+        "max_runtime_seconds": wanted.max_runtime_seconds,
+        "holds": 1,
+        "created_us": tx.now_us,
+    }
+    tx.add("jobs", [row])
+    jobs.note(
+        tx, job_id, customer.owner, "job.queued", {"sku": sku.id, "hold_usd": usd_text(wanted.hold_micro)}
+    )
+    return job_id
+
+
+def check_quotas(customer: Customer, wanted: Wanted, platform: Limits, used: InUse, in_all: InUse) -> None:
+    """Refuse a job that would exceed a limit, naming each one with what is left of it."""
+    found = a.violations(
+        customer.limits,
+        used,
+        platform,
+        in_all,
+        tier=wanted.sku.tier,
+        gpu_count=wanted.sku.gpu_count,
+    )
+    if found:
+        told = "; ".join(_told(violation) for violation in found)
+        msg = (
+            f"a job of sku {wanted.sku.id!r} is more than may be under way at once ({told}). "
+            "Nothing was held: wait for a job to end, cancel one, or have the limit raised"
+        )
+        raise JobRefused("quota_exceeded", msg, param="sku", quotas=found)
+
+
+def _told(v: Violation) -> str:
+    name = v.limit.replace("_", " ") + (f" of {v.tier}" if v.tier else "")
+    return f"{name}: {v.used} of {v.maximum} in use, {v.requested} asked for, {v.headroom} left"
+
+
+def machines(sku: Sku, places: Sequence[Place]) -> list[dict[str, Any]]:
+    """What the engine is asked for, one alternative per place and region, in order."""
+    found: list[dict[str, Any]] = []
+    for place in places:
+        for region in place.regions or (None,):
+            machine: dict[str, Any] = {
+                "provider": {"kind": place.context or place.cloud},
+                "cpus": sku.vcpus,
+                "memory_gb": sku.memory_gb,
+            }
+            if sku.gpu_count:
+                machine |= {"accelerator": sku.accelerator, "accelerator_count": sku.gpu_count}
+            if region is not None:
+                machine["region"] = region
+            found.append(machine)
+    return found
+
+
+def _hold(tx: Tx, account_id: str, job_id: str, ordinal: int, wanted: Wanted) -> None:
+    try:
+        ledger.enter(tx, l.hold(account_id, job_id, ordinal, wanted.hold_micro))
+    except l.BelowZero as short:
+        msg = (
+            f"the hold of {usd_text(wanted.hold_micro)} USD is more than the balance of "
+            f"{usd_text(short.balance_micro)} USD; the whole job may cost "
+            f"{usd_text(wanted.ceiling_micro)} USD. Nothing was held: top up, or choose "
+            "a shorter max_runtime_seconds or a cheaper sku"
+        )
+        raise JobRefused("insufficient_balance", msg) from None
+
+
+def cancel(tx: Tx, row: Mapping[str, Any]) -> None:
+    """End a job now, on its customer's word: metering stops at this moment; the machine goes later."""
+    if row["state"] in j.TERMINAL:
+        msg = f"job {row['id']} has ended already: it is {row['state']}"
+        raise JobRefused("job_terminal", msg)
+    ended = row["ended_us"]
+    if row["started_us"] is not None and ended is None:
+        ended = tx.now_us
+    end(tx, row, j.JobCancelled(row["id"], tx.now_us, ended))
+
+
+def provision(tx: Tx, row: Mapping[str, Any], rules: JobRules) -> None:
+    """Ask for the job's machine."""
+    tx.apply(j.JobProvisioning(row["id"], job_steps.make_compute(tx, row, rules.rules)))
+    jobs.note(tx, row["id"], row["owner"], "job.provisioning")
+
+
+def prepare(tx: Tx, row: Mapping[str, Any], placement: Mapping[str, Any], rules: JobRules) -> None:
+    """The machine is up: have image and inputs pulled."""
+    shown = {name: placement[name] for name in ("cloud", "region", "instance_type")}
+    tx.apply(j.JobPlaced(row["id"], shown, job_steps.submit(tx, row, "prepare", rules)))
+    price = {"price_usd_per_hour": usd_text(placement["price_micro"])}
+    jobs.note(tx, row["id"], row["owner"], "job.placed", shown | price)
+
+
+def run(tx: Tx, row: Mapping[str, Any], rules: JobRules) -> None:
+    """Image and inputs are there: have the command run."""
+    tx.apply(j.JobLaunched(row["id"], job_steps.submit(tx, row, "run", rules)))
+
+
+def started(tx: Tx, row: Mapping[str, Any], fact: j.JobRunning) -> None:
+    """The command runs."""
+    tx.apply(fact)
+    jobs.note(tx, row["id"], row["owner"], "job.running")
+
+
+def upload(tx: Tx, row: Mapping[str, Any], ended_us: int, exit_code: int | None, rules: JobRules) -> None:
+    """The command is over: have its outputs uploaded."""
+    tx.apply(j.JobRan(row["id"], ended_us, exit_code, job_steps.submit(tx, row, "upload", rules)))
+
+
+def extend(tx: Tx, row: Mapping[str, Any], amount_micro: int) -> None:
+    """Hold more for a job that runs on, or note that its balance cannot."""
+    account_id = account_of(row)
+    ordinal = row["holds"] + 1
+    try:
+        ledger.enter(tx, l.hold(account_id, row["id"], ordinal, amount_micro))
+    except l.BelowZero as short:
+        first = row["exhausted_us"] is None
+        tx.apply(j.JobExhausted(row["id"], tx.now_us))
+        if first:
+            data = money(tx, row, amount_micro) | {"balance_usd": usd_text(short.balance_micro)}
+            jobs.note(tx, row["id"], row["owner"], "billing.balance_exhausted", data)
+        return
+    tx.apply(j.JobExtended(row["id"], ordinal))
+    jobs.note(tx, row["id"], row["owner"], "billing.hold_extended", money(tx, row, amount_micro))
+
+
+def stop(tx: Tx, row: Mapping[str, Any], error: Any) -> None:
+    """Stop the command of a job; how it ended follows."""
+    tx.apply(j.JobStopping(row["id"], error))
+    if row["run_task"] is not None:
+        tasks.cancel(tx, row["run_task"])
+
+
+def end(tx: Tx, row: Mapping[str, Any], fact: j.Ended) -> None:
+    """A job's end: its state, its events and, where we keep the money, its settlement, together."""
+    if not tx.apply(fact):
+        return
+    meter = j.Meter(row["price_micro"], row["gpu_count"], row["started_us"], fact.ended_us)
+    settled = settle(tx, row, meter) if row["backend"] == LOCAL else None
+    _note_end(tx, row, fact, settled)
+
+
+def settle(tx: Tx, row: Mapping[str, Any], meter: j.Meter) -> int:
+    """Charge what a job used and return the rest of its hold; returns the charge in micro-dollars."""
+    held = ledger.held_for(tx.connection, row["id"])
+    charge = meter.cost_micro(tx.now_us, held)
+    ledger.enter(tx, l.settle(account_of(row), row["id"], held, charge))
+    tx.apply(j.JobSettled(row["id"], charge, tx.now_us))
+    return charge
+
+
+def tear_down(tx: Tx, row: Mapping[str, Any]) -> None:
+    """Give the job's machine back."""
+    computes.delete(tx, row["compute_id"], None)
+
+
+def account_of(row: Mapping[str, Any]) -> str:
+    """The account that pays for a job."""
+    return str(row["owner"]).removeprefix("account:")
+
+
+def money(tx: Tx, row: Mapping[str, Any], amount_micro: int) -> dict[str, str]:
+    """What a billing event tells."""
+    spendable, _ = ledger.balances(tx.connection, account_of(row))
+    return {
+        "amount_usd": usd_text(amount_micro),
+        "held_usd": usd_text(ledger.held_for(tx.connection, row["id"])),
+        "balance_usd": usd_text(spendable),
+    }
+
+
+def _note_end(tx: Tx, row: Mapping[str, Any], fact: j.Ended, settled_micro: int | None) -> None:
+    told: dict[str, Any] = dict(fact.error or {})
+    if settled_micro is not None:
+        told["settled_cost_usd"] = usd_text(settled_micro)
+    match fact:
+        case j.JobSucceeded():
+            jobs.note(tx, row["id"], row["owner"], "job.succeeded", {"exit_code": 0, **told})
+        case j.JobCancelled():
+            jobs.note(tx, row["id"], row["owner"], "job.cancelled", told)
+        case j.JobInterrupted():
+            jobs.note(tx, row["id"], row["owner"], "job.preempted", told)
+        case _:
+            jobs.note(tx, row["id"], row["owner"], "job.failed", told)
