@@ -61,7 +61,7 @@ async def test_when_all_are_refused_it_is_degraded_with_the_reason_and_then_reco
     await world.begin()
     await world.settle(world.compute_is("degraded"))
     (row,) = world.rows(computes)
-    assert row["last_error"]["message"] == "fake/fake-2 was refused: the quota is used up"
+    assert row["last_error"]["message"] == "fake/fake-2 in here was refused: the quota is used up"
     assert row["last_error"]["retryable"]
     calls = len([c for c in world.cloud.calls if c[0] == "launch"])
     await world.live(120)
@@ -105,8 +105,8 @@ async def test_what_can_never_be_bought_fails_at_once_and_says_why(world: World)
     error = world.row(computes, compute)["last_error"]
     assert error["code"] == "capability_mismatch"
     assert not error["retryable"]
-    assert "fake/fake-1: has 1 cpus, 64 wanted" in error["message"]
-    assert "fake/fake-2: has 2 cpus, 64 wanted" in error["message"]
+    assert "fake/fake-1 in here: has 1 cpus, 64 wanted" in error["message"]
+    assert "fake/fake-2 in here: has 2 cpus, 64 wanted" in error["message"]
     await world.settle(world.task_is("cancelled", queued))
     assert world.cloud.purchases == []
     await world.delete()

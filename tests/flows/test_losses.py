@@ -96,6 +96,7 @@ async def test_a_preempted_machine_is_replaced_and_the_compute_recovers(world: W
         "compute.created",
         "compute.provisioning",
         "compute.bound",
+        "compute.generation.applied",
         "compute.ready",
         "compute.recovering",
         "compute.ready",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.flows.world import World, keep_running, succeed
 
-from sky.domain.errors import ComputeNotResizable, InvalidRequest, LeaseHeld, ReleasePending
+from sky.domain.errors import (
+    ComputeNotResizable,
+    InvalidRequest,
+)
 from sky.store import passes
 from sky.store.schema import computes, nodes
 from sky.store.tx import Tx
+from sky.store.views import nodes as node_views
 from sky.verbs import computes as compute_verbs
 from sky.wire import v1
 
@@ -146,18 +150,60 @@ async def test_a_rank_that_is_waited_for_is_bought(world: World) -> None:
     assert world.tries(task)[0]["rank"] == 2
 
 
-async def test_it_never_shrinks_below_its_minimum_nor_while_it_works(world: World) -> None:
-    world.answer = keep_running
-    await world.begin(nodes=BOUNDS(desired=3, min=1, max=3))
+async def test_it_never_shrinks_below_its_minimum(world: World) -> None:
+    await world.begin(nodes=BOUNDS(desired=3, min=2, max=3))
     await world.settle(world.compute_is("ready"))
-    task = await world.call()
+    await world.live(120)
+    assert ranks(world, "ready") == [0, 1]
+
+
+async def test_a_node_at_work_is_never_taken_and_does_not_keep_idle_ones(world: World) -> None:
+    world.answer = keep_running
+    await world.begin(nodes=BOUNDS(desired=4, min=0, max=4))
+    await world.settle(world.compute_is("ready"))
+    task = await world.call(rank=2)
     await world.settle(world.sent(task))
+    busy = world.live_agents()[2]
     await world.live(120)
-    assert len(world.live_agents()) == 3
-    world.answer = succeed
-    await world.settle(lambda: len(world.live_agents()) == 1, seconds=60)
-    await world.live(120)
-    assert ranks(world, "ready") == [0]
+    assert ranks(world, "ready", "draining") == [0, 1, 2], "what is bound to a rank keeps it and those below"
+    busy.end(world.tries(task)[0]["id"], "succeeded")
+    await world.settle(world.task_is("succeeded", task))
+    await world.settle(lambda: world.live_agents() == [], seconds=60)
+    assert world.task(task) == "succeeded"
+
+
+async def test_a_call_that_outlasts_the_load_drains_its_node_and_keeps_rank_0(world: World) -> None:
+    world.answer = keep_running
+    await world.begin(nodes=BOUNDS(desired=0, min=0, max=3), worker=v1.Worker(concurrency=2))
+    await world.settle(world.compute_is("ready"))
+    calls = await world.calls(6)
+    await world.settle(lambda: len(world.ran) == 6)
+    (kept,) = (x for x in calls if world.tries(x)[0]["rank"] == 2 and x == calls[-1])
+    for one in calls[:-1]:
+        agent = next(a for a in world.live_agents() if a.place[1] == world.tries(one)[0]["rank"])
+        agent.end(world.tries(one)[0]["id"], "succeeded")
+    await world.settle(world.task_is("succeeded", *calls[:-1]))
+    await world.settle(lambda: ranks(world, "draining") == [2], seconds=60)
+    await world.live(60)
+    assert (ranks(world, "draining"), ranks(world, "ready")) == ([2], [0])
+    assert world.task(kept) == "running"
+    more = await world.calls(6)
+    await world.settle(lambda: ranks(world, "ready") == [0, 1, 2], seconds=20)
+    assert len(world.cloud.purchases) == 4, "the load that came back aborts the drain"
+    assert world.names().count("node.draining") == 1
+    assert {world.task(one) for one in more} <= {"queued", "running"}
+
+
+async def test_a_load_that_flaps_does_not_make_machines_flap(world: World) -> None:
+    await world.begin(nodes=BOUNDS(desired=0, min=0, max=3))
+    await world.settle(world.compute_is("ready"))
+    for _ in range(20):
+        burst = await world.calls(6)
+        await world.settle(world.task_is("succeeded", *burst), seconds=20)
+        await world.live(20)
+    assert len(world.cloud.purchases) == 3
+    await world.settle(lambda: world.cloud.alive() == (), seconds=60)
+    assert world.names().count("node.draining") == 0
 
 
 async def test_the_cooldown_holds_back_the_next_shrink(world: World) -> None:
@@ -171,123 +217,40 @@ async def test_the_cooldown_holds_back_the_next_shrink(world: World) -> None:
     assert 59 <= world.clock.monotonic_s() - started_s <= 64
 
 
-# ── another definition ──────────────────────────────────────────────────────────────────────────
+# ── one node ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def generation(world: World, *, source: int | None = None, force: bool = False) -> int:
-    body = v1.GenerationCreate(source=source, force=force)
-    return await world.db.write(
-        lambda tx: compute_verbs.create_generation(tx, "fleet", body, None, world.rules)
-    )
-
-
-async def test_another_generation_replaces_every_node(world: World) -> None:
+async def test_a_busy_node_given_back_by_hand_drains_first_and_is_then_replaced(world: World) -> None:
+    world.answer = keep_running
     await world.begin(nodes=2)
     await world.settle(world.compute_is("ready"))
-    assert await generation(world) == 2
-    task = await world.call()
-    await world.settle(world.compute_is("ready"))
+    task = await world.call(rank=1)
+    await world.settle(world.sent(task))
+    busy = world.live_agents()[1]
+    await world.db.write(lambda tx: compute_verbs.delete_node(tx, "fleet", busy.node_id))
+    await world.live(60)
+    told = await world.db.read(lambda c: node_views.get(c, "fleet", busy.node_id))
+    assert (told.state, told.desired) == ("draining", "deleted"), "a drain that was asked for is not aborted"
+    assert world.task(task) == "running"
+    await world.resize(3)
+    await world.settle(lambda: ranks(world, "ready") == [0, 2])
+    busy.end(world.tries(task)[0]["id"], "succeeded")
     await world.settle(world.task_is("succeeded", task))
-    node = world.row(nodes, world.tries(task)[0]["node_id"])
-    assert node["generation"] == 2, "work that came after it runs on nodes that came after it"
-    assert [r["generation"] for r in world.rows(nodes) if r["state"] == "ready"] == [2, 2]
-    assert world.rows(computes)[0]["observed_generation"] == 2
-    assert world.names().count("compute.generation.created") == 1
+    await world.settle(lambda: ranks(world, "ready") == [0, 1, 2])
+    assert world.row(nodes, busy.node_id)["state"] == "deleted"
 
 
-async def test_another_generation_is_refused_while_there_is_work_unless_forced(world: World) -> None:
+async def test_a_busy_node_given_back_by_force_goes_at_once(world: World) -> None:
     world.answer = keep_running
     await world.begin()
     task = await world.call()
     await world.settle(world.sent(task))
-    with pytest.raises(ReleasePending):
-        await generation(world)
-    assert world.rows(computes)[0]["generation"] == 1
-    await generation(world, force=True)
-    assert world.task(task) == "indeterminate"
+    (busy,) = world.live_agents()
+    await world.db.write(lambda tx: compute_verbs.delete_node(tx, "fleet", busy.node_id))
+    await world.db.write(lambda tx: compute_verbs.delete_node(tx, "fleet", busy.node_id, force=True))
+    await world.settle(world.task_is("indeterminate", task))
     await world.settle(world.compute_is("ready"))
-    assert world.rows(computes)[0]["observed_generation"] == 2
-
-
-async def test_a_rollback_is_a_generation_too(world: World) -> None:
-    await world.begin()
-    await world.settle(world.compute_is("ready"))
-    await world.resize(2)
-    await generation(world)
-    await generation(world, source=1)
-    await world.settle(world.compute_is("ready"))
-    assert world.rows(computes)[0]["generation"] == 3
-    assert ranks(world, "ready") == [0], "the first definition had one node"
-
-
-async def test_a_definition_that_breaks_fails(world: World) -> None:
-    await world.begin()
-    await world.settle(world.compute_is("ready"))
-    world.on_agent = lambda one: setattr(one, "error", "its environment is broken")
-    await generation(world)
-    await world.settle(world.compute_is("failed"))
-    await world.settle(lambda: world.cloud.alive() == ())
-
-
-# ── holders ─────────────────────────────────────────────────────────────────────────────────────
-
-
-async def claim(world: World, owner: str, seconds: int = 60) -> None:
-    body = v1.LeaseClaim(owner=owner, ttl_seconds=seconds)
-    await world.db.write(lambda tx: compute_verbs.claim_lease(tx, "fleet", body))
-
-
-async def test_a_lapsed_lease_deletes_what_asked_for_that(world: World) -> None:
-    await world.begin(delete_on_exit=True)
-    await claim(world, "me")
-    await world.settle(world.compute_is("ready"))
-    for _ in range(10):
-        await world.live(20)
-        await claim(world, "me")
-    await world.live(55)
-    assert world.compute_is("ready")()
-    await world.settle(world.compute_is("deleted"), seconds=20)
-    assert world.names().count("compute.abandoned") == 1
-    assert world.cloud.alive() == ()
-
-
-async def test_a_lapsed_lease_leaves_what_did_not_ask_for_that_to_the_next(world: World) -> None:
-    await world.begin()
-    await claim(world, "first")
-    with pytest.raises(LeaseHeld):
-        await claim(world, "second")
-    await world.settle(lambda: world.rows(computes)[0]["lease_owner"] is None, seconds=90)
-    await claim(world, "second")
-    assert world.rows(computes)[0]["lease_owner"] == "second"
-    assert world.compute_is("ready")()
-    told = [name for name in world.names() if "lease" in name or "adopt" in name]
-    assert told == ["compute.lease.claimed", "compute.lease.released", "compute.lease.claimed"]
-
-
-async def test_holding_on_makes_no_events_and_no_work(world: World) -> None:
-    await world.begin()
-    await claim(world, "me")
-    await world.settle(world.compute_is("ready"))
-    before = len(world.names())
-    for _ in range(30):
-        await claim(world, "me")
-    assert len(world.names()) == before
-
-
-async def test_a_daemon_that_was_away_lets_holders_speak_first(world: World) -> None:
-    await world.begin(delete_on_exit=True)
-    await claim(world, "me")
-    await world.settle(world.compute_is("ready"))
-    world.clock.advance(300)
-    for one in world.live_agents():
-        one.heard_s = world.clock.monotonic_s()
-    world.die()
-    await world.live(50)
-    assert world.compute_is("ready")()
-    await claim(world, "me")
-    await world.live(50)
-    assert world.compute_is("ready")()
-    await world.settle(world.compute_is("deleted"), seconds=60)
+    assert world.row(nodes, busy.node_id)["state"] == "deleted"
 
 
 # ── poison ──────────────────────────────────────────────────────────────────────────────────────

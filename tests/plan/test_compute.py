@@ -53,11 +53,37 @@ def test_never_more_wanted_nodes_than_asked_for_and_one_per_rank(view: ComputeVi
     wish, _ = scale.target(after, NOW)
     ranks = [x.rank for x in wanted_nodes(after)]
     assert len(ranks) == len(set(ranks))
-    busy = [
-        x for x in wanted_nodes(after) if x.active and (x.rank >= wish or x.generation != view.generation)
+    surplus = [x for x in wanted_nodes(after) if x.rank >= wish or x.unwanted_us is not None]
+    assert all(x.active and x.state == n.DRAINING for x in surplus), "what is too many finishes what it has"
+
+
+@given(compute_views())
+def test_another_definition_costs_one_node_until_one_of_it_is_ready(view: ComputeView) -> None:
+    wish, _ = scale.target(view, NOW)
+    tried = any(x.state in n.SERVING and x.generation == view.generation for x in wanted_nodes(view))
+    if tried or view.observed_generation == view.generation:
+        return
+    after = settled(view)
+    if after.state == c.FAILED:
+        return
+    former = [
+        x
+        for x in wanted_nodes(view)
+        if x.state in n.SERVING
+        and x.rank < wish
+        and x.generation != view.generation
+        and x.unwanted_us is None
     ]
-    assert len(ranks) - len(busy) <= wish
-    assert all(x.state == n.DRAINING for x in busy), "what is too many finishes what it has"
+    left = {x.id for x in wanted_nodes(after) if x.state != n.DRAINING}
+    assert sum(x.id not in left for x in former) <= 1
+
+
+@given(compute_views())
+def test_a_node_that_somebody_wants_gone_is_never_kept(view: ComputeView) -> None:
+    for x in wanted_nodes(settled(view)):
+        if x.unwanted_us is not None:
+            assert x.active
+            assert x.state == n.DRAINING or x.state in n.COMING
 
 
 @given(compute_views())
@@ -87,7 +113,7 @@ def test_the_highest_ranks_go_first_and_rank_0_last(view: ComputeView) -> None:
     if any(isinstance(a, c.ComputeFailed) for a in decision.actions):
         return
     let_go = {a.id for a in decision.actions if isinstance(a, n.NodeDeleting | n.NodeDraining)}
-    present = [x for x in wanted_nodes(view) if x.generation == view.generation]
+    present = [x for x in wanted_nodes(view) if x.generation == view.generation and x.unwanted_us is None]
     gone = [x.rank for x in present if x.id in let_go]
     kept = [x.rank for x in present if x.id not in let_go and x.state != n.DRAINING]
     assert not gone or not kept or min(gone) > max(kept)
@@ -227,15 +253,41 @@ def test_a_degraded_compute_tells_another_reason_once() -> None:
     assert plan.plan(dataclasses.replace(view, last_error=other), NOW).actions == ()
 
 
-def test_another_generation_replaces_idle_nodes_at_once_and_busy_ones_after_their_work() -> None:
+def test_another_generation_is_tried_with_one_node_and_then_replaces_the_others() -> None:
+    three = {"generation": 2, "bounds": Bounds(3, 3, 3), "target_nodes": 3}
+    former = (node("a"), node("b", rank=1, active=2), node("c", rank=2))
+    first = plan.plan(compute(*former, **three), NOW)
+    assert first.actions == (n.NodeDeleting("c", NOW), c.ComputeProvisioning("cmp_1"))
+    assert "2 of the definition before stay until one of this is ready" in first.why
+    going = dataclasses.replace(former[2], state=n.DELETING)
+    coming = node("d", rank=2, generation=2, state=n.BOOTSTRAPPING)
+    three["state"] = c.PROVISIONING
+    assert plan.plan(compute(*former[:2], going, **three), NOW).actions == ()
+    assert plan.plan(compute(*former[:2], coming, **three), NOW).actions == ()
+    ready = node("d", rank=2, generation=2)
+    assert plan.plan(compute(*former[:2], ready, **three), NOW).actions == (
+        n.NodeDeleting("a", NOW),
+        n.NodeDraining("b"),
+    )
+
+
+def test_another_generation_that_breaks_leaves_the_others_and_is_never_given_up() -> None:
+    trouble = [broken(f"b{x}", 30 - x, generation=2, rank=1) for x in range(5)]
     view = compute(
-        node("a"), node("b", rank=1, active=2), generation=2, bounds=Bounds(2, 2, 2), target_nodes=2
+        node("a"), *trouble, generation=2, state=c.PROVISIONING, bounds=Bounds(2, 2, 2), target_nodes=2
     )
     decision = plan.plan(view, NOW)
     assert decision.actions == (
-        n.NodeDeleting("a", NOW),
-        n.NodeDraining("b"),
-        c.ComputeProvisioning("cmp_1"),
+        c.ComputeDegraded("cmp_1", {**(trouble[-1].last_error or {}), "retryable": True}),
+    )
+    assert "1 of the definition before stay" in decision.why
+
+
+def test_a_generation_is_told_when_it_is_applied() -> None:
+    view = compute(node(generation=2), generation=2, state=c.PROVISIONING)
+    assert plan.plan(view, NOW).actions == (
+        c.GenerationApplied("cmp_1", 2),
+        c.ComputeReady("cmp_1", view.ready_us or 0),
     )
 
 
@@ -248,7 +300,22 @@ def test_a_lapsed_lease_abandons_or_only_lets_go(delete_on_exit: bool) -> None:
     if delete_on_exit:
         assert after == (c.ComputeAbandoned("cmp_1"), c.ComputeDeleting("cmp_1", NOW + SECOND))
     else:
-        assert after == (c.LeaseReleased("cmp_1"),)
+        assert after == (c.LeaseReleased("cmp_1", NOW + SECOND),)
+
+
+def test_what_is_deleted_without_a_holder_waits_a_minute_for_one() -> None:
+    never = compute(node(), created_us=NOW, delete_on_exit=True)
+    assert plan.plan(never, NOW).next_us == NOW + plan.UNHELD_US
+    assert plan.plan(never, NOW + plan.UNHELD_US).actions == (
+        c.ComputeAbandoned("cmp_1"),
+        c.ComputeDeleting("cmp_1", NOW + plan.UNHELD_US),
+    )
+    let_go = compute(node(), lease_expires_us=NOW, delete_on_exit=True)
+    assert plan.plan(let_go, NOW + plan.UNHELD_US - 1).actions == ()
+    assert plan.plan(let_go, NOW + plan.UNHELD_US).actions
+    away = compute(node(), delete_on_exit=True, listening_us=NOW)
+    assert plan.plan(away, NOW).next_us == NOW + plan.UNHELD_US, "nobody could claim it meanwhile"
+    assert plan.plan(compute(node(), created_us=NOW), NOW + 2 * plan.UNHELD_US).actions == ()
 
 
 def test_a_holder_has_time_to_be_heard_by_a_daemon_that_was_away() -> None:

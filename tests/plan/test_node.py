@@ -55,13 +55,19 @@ def test_an_offer_is_written_down_before_it_is_bought() -> None:
         price_micro=5,
         billing_unit="hour",
         accelerator="T4",
+        passed_over=[],
         bound_us=NOW,
         launch_deadline_us=NOW + 300 * SECOND,
     )
 
 
 def passed(name: str, until_us: int) -> dict[str, Any]:
-    return {"offer": f"ofr_{name}", "reason": "no quota", "until_us": until_us}
+    return {
+        "offer": f"ofr_{name}",
+        "market": "on_demand",
+        "reason": f"cloud/{name}: no quota",
+        "until_us": until_us,
+    }
 
 
 def test_a_refused_offer_is_passed_over_for_a_while() -> None:
@@ -73,6 +79,24 @@ def test_a_refused_offer_is_passed_over_for_a_while() -> None:
     (bound,) = plan.plan(case(one, *offers), NOW + SECOND).actions
     assert isinstance(bound, n.NodeBound)
     assert bound.offer.instance_type == "cheap"
+
+
+def test_why_others_were_passed_over_is_kept_with_the_purchase_and_told() -> None:
+    refused = passed("cheap", NOW + SECOND)
+    one = node(state=n.REQUESTED, passed_over=(refused,))
+    small = offer("weak", on_demand_micro=1, cpus=1)
+    asked = case(
+        one, offer("cheap", on_demand_micro=1), offer("dear"), small, wanted=wanted(alternative(cpus=2))
+    )
+    decision = plan.plan(asked, NOW)
+    (bound,) = decision.actions
+    assert isinstance(bound, n.NodeBound)
+    unfit = {"offer": None, "market": None, "reason": "cloud/weak: has 1 cpus, 2 wanted", "until_us": 0}
+    assert bound.passed_over == [refused, unfit]
+    assert decision.why == (
+        "takes cloud/dear (on_demand, 1 USD an hour); passed over: cloud/cheap: was refused a moment ago; "
+        "cloud/weak: has 1 cpus, 2 wanted"
+    )
 
 
 def test_when_all_were_refused_it_waits_for_the_first_to_be_tried_again() -> None:

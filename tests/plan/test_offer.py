@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -11,22 +12,26 @@ from tests.plan.views import alternative, offer, wanted
 
 from sky.domain.compute import Wanted
 from sky.domain.offer import Offer
-from sky.plan.offer import Chosen, Nothing, choose
+from sky.plan.offer import Chosen, Nothing, PassedOver, choose
 
-NONE: frozenset[str] = frozenset()
+NONE: PassedOver = frozenset()
 SMALL = offer("small", cpus=1, memory_gb=2.0, on_demand_micro=100)
 LARGE = offer("large", cpus=8, memory_gb=32.0, on_demand_micro=900, spot_micro=300)
 GPU = offer("gpu", cpus=8, accelerator="A100", accelerator_count=2, on_demand_micro=5_000, spot_micro=2_000)
 EVERYTHING = (SMALL, LARGE, GPU)
 
 
-def chosen(offers: tuple[Offer, ...], want: Wanted, passed: frozenset[str] = NONE) -> tuple[str, str, int]:
+def refused(*offers: Offer, market: str = "on_demand") -> PassedOver:
+    return frozenset((one.id, market) for one in offers)
+
+
+def chosen(offers: tuple[Offer, ...], want: Wanted, passed: PassedOver = NONE) -> tuple[str, str, int]:
     found = choose(offers, want, passed)
     assert isinstance(found, Chosen), found
     return found.offer.instance_type, found.market, found.price_micro
 
 
-def reasons(offers: tuple[Offer, ...], want: Wanted, passed: frozenset[str] = NONE) -> Nothing:
+def reasons(offers: tuple[Offer, ...], want: Wanted, passed: PassedOver = NONE) -> Nothing:
     found = choose(offers, want, passed)
     assert isinstance(found, Nothing), found
     return found
@@ -43,11 +48,16 @@ def test_of_equal_prices_the_smallest_machine_is_taken() -> None:
 
 def test_first_takes_the_first_alternative_that_can_be_had() -> None:
     want = wanted(
-        alternative(accelerator="H100"), alternative(cpus=8), alternative(cpus=1), selection="first"
+        alternative(accelerator="H100"),
+        alternative(cpus=8),
+        alternative(cpus=1),
+        selection="first",
+        allocation="spot",
     )
-    assert chosen(EVERYTHING, want)[0] == "large"
-    assert chosen(EVERYTHING, want, frozenset({LARGE.id}))[0] == "gpu"
-    assert chosen(EVERYTHING, want, frozenset({LARGE.id, GPU.id}))[0] == "small"
+    offers = (LARGE, GPU, dataclasses.replace(SMALL, spot_micro=50))
+    assert chosen(offers, want)[0] == "large"
+    assert chosen(offers, want, refused(LARGE, market="spot"))[0] == "gpu"
+    assert chosen(offers, want, refused(LARGE, GPU, market="spot"))[0] == "small"
 
 
 def test_cheapest_looks_at_all_alternatives_together() -> None:
@@ -83,6 +93,35 @@ def test_a_market_that_does_not_sell_it_is_no_market(allocation: str, one: Offer
     assert found == Nothing((f"cloud/{one.instance_type}: is not sold in the wanted market",), later=False)
 
 
+def test_spot_that_is_refused_is_bought_on_demand_unless_only_spot_will_do() -> None:
+    passed = refused(LARGE, market="spot")
+    for allocation in ("spot_if_available", "cheapest"):
+        assert chosen((LARGE,), wanted(allocation=allocation), passed)[1:] == ("on_demand", 900)
+    found = reasons((LARGE,), wanted(allocation="spot"), passed)
+    assert found == Nothing(("cloud/large: was refused a moment ago",), later=True)
+    both = passed | refused(LARGE)
+    assert reasons((LARGE,), wanted(), both).later
+
+
+def test_a_market_over_the_highest_price_is_passed_over_for_the_other() -> None:
+    dear_spot = offer(on_demand_micro=100, spot_micro=200)
+    found = choose((dear_spot,), wanted(alternative(max_hourly_micro=150)), NONE)
+    assert found == Chosen(
+        dear_spot,
+        "on_demand",
+        100,
+        ("cloud/small: costs 0.0002 USD an hour, at most 0.00015 allowed",),
+    )
+
+
+def test_a_choice_says_why_the_others_were_passed_over() -> None:
+    want = wanted(alternative(cpus=4), allocation="on_demand")
+    found = choose((SMALL, LARGE, GPU), want, refused(LARGE))
+    assert isinstance(found, Chosen)
+    assert found.offer == GPU
+    assert found.reasons == ("cloud/large: was refused a moment ago", "cloud/small: has 1 cpus, 4 wanted")
+
+
 def test_a_free_machine_is_not_one_without_a_price() -> None:
     assert chosen((offer(on_demand_micro=0),), wanted())[2] == 0
 
@@ -111,7 +150,8 @@ def test_a_free_machine_is_not_one_without_a_price() -> None:
 )
 def test_each_way_not_to_fit_is_told_and_lasts(want: dict[str, Any], one: dict[str, Any], why: str) -> None:
     found = reasons((offer(**one),), wanted(alternative(**want)))
-    assert found == Nothing((f"cloud/small: {why}",), later=False)
+    where = f" in {one['region']}" if "region" in one else ""
+    assert found == Nothing((f"cloud/small{where}: {why}",), later=False)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +172,8 @@ def test_just_enough_fits(want: dict[str, Any], one: dict[str, Any]) -> None:
 
 
 def test_what_was_refused_a_moment_ago_is_passed_over_and_may_do_later() -> None:
-    assert chosen(EVERYTHING, wanted(), frozenset({SMALL.id}))[0] == "large"
-    found = reasons((SMALL,), wanted(), frozenset({SMALL.id}))
+    assert chosen(EVERYTHING, wanted(), refused(SMALL))[0] == "large"
+    found = reasons((SMALL,), wanted(), refused(SMALL))
     assert found == Nothing(("cloud/small: was refused a moment ago",), later=True)
 
 

@@ -116,6 +116,7 @@ def compute(*nodes: NodeView, **more: Any) -> ComputeView:
         "waiting": 0,
         "running": 0,
         "ranks_waited_for": 0,
+        "ranks_at_work": 0,
         "idle_since_us": NOW - 10 * SECOND,
         "nodes": nodes,
         "listening_us": LONG_AGO,
@@ -196,6 +197,9 @@ def node_views(draw: st.DrawFn, key: str, rank: int, generation: int, states: It
         created_us=draw(MOMENTS),
         ready_us=draw(MOMENTS) if was_ready else None,
         last_error=draw(ERRORS),
+        unwanted_us=draw(st.none() | st.none() | MOMENTS),
+        worked_us=draw(st.none() | MOMENTS),
+        assigned_us=draw(st.none() | MOMENTS),
         fenced_us=draw(MOMENTS)
         if state == n.LOST
         else draw(st.none() | MOMENTS)
@@ -235,6 +239,10 @@ def compute_views(draw: st.DrawFn) -> ComputeView:
         waiting=draw(st.integers(0, 20)),
         running=at_nodes,
         ranks_waited_for=draw(st.integers(0, 3)),
+        ranks_at_work=draw(st.integers(0, 3)),
         idle_since_us=draw(MOMENTS),
-        wanted=wanted(idle_timeout_us=draw(st.integers(0, 600)) * SECOND),
+        wanted=wanted(
+            idle_timeout_us=draw(st.integers(0, 600)) * SECOND,
+            cooldown_us=draw(st.integers(0, 60)) * SECOND,
+        ),
     )

@@ -84,10 +84,9 @@ class ComputeRecovering(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ComputeReady(Fact):
-    """All wanted nodes are ready, at ``observed_generation``."""
+    """All wanted nodes are ready."""
 
     ready_us: int
-    observed_generation: int
     last_error: Any = None
 
 
@@ -129,17 +128,31 @@ class ComputeScaled(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeDrifted(Fact):
+    """Somebody wants it otherwise. ``pending``: those fields of its spec; ``drift``: what of them differs.
+
+    Both are None when it is wanted again as it is. Nothing of it is applied before a new generation.
+    """
+
+    intent: ClassVar[bool] = True
+    pending: Any
+    drift: Any
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationCreated(Fact):
-    """Somebody froze a new definition."""
+    """Somebody froze a new definition, and what was pending is part of it or is forgotten."""
 
     intent: ClassVar[bool] = True
     generation: int
     spec: Any
+    pending: None = None
+    drift: None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationApplied(Fact):
-    """The nodes that are there are of this generation."""
+    """As many nodes as wanted are there and of this generation."""
 
     observed_generation: int
 
@@ -169,15 +182,15 @@ class LeaseRenewed(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LeaseReleased(Fact):
-    """The holder let go."""
+    """The holder let go, at ``lease_expires_us``."""
 
+    lease_expires_us: int
     lease_owner: str | None = None
-    lease_expires_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeAbandoned(Fact):
-    """Its holder is gone, and it asked to be deleted when that happens."""
+    """Nobody holds it, and it asked to be deleted when that happens."""
 
     lease_owner: str | None = None
     lease_expires_us: int | None = None
@@ -223,6 +236,7 @@ MOVES: Table = {
     ComputeFailed: Move(ACCEPTING, FAILED, "compute.failed"),
     ComputeResized: Move(ACCEPTING, None, "compute.resized"),
     ComputeScaled: Move(ACCEPTING, None, "compute.resized"),
+    ComputeDrifted: Move(ACCEPTING, None, None),
     GenerationCreated: Move(ACCEPTING, None, "compute.generation.created"),
     GenerationApplied: Move(ACCEPTING, None, "compute.generation.applied"),
     LeaseClaimed: Move(_ANY, None, "compute.lease.claimed"),

@@ -22,7 +22,7 @@
     │   └── DuplicationNotAcknowledged 409
     ├── Unprocessable
     │   ├── ComputeNotAccepting     422  it is deleting, deleted or failed
-    │   ├── ComputeNotResizable     422  that number of nodes is outside its bounds
+    │   ├── ComputeNotResizable     422  its nodes are at work together, in that number
     │   ├── UnsupportedProvider     422  no such kind of provider
     │   ├── UnsupportedPlugin       422  no such plugin
     │   ├── SecretInDefinition      422  a credential where it would be served back
@@ -186,7 +186,7 @@ class ComputeNotAccepting(Unprocessable):
 
 
 class ComputeNotResizable(Unprocessable):
-    """The number of nodes is outside what the compute allows."""
+    """Its nodes are at work together, which only so many can be as began it."""
 
     code = "compute_not_resizable"
 

@@ -37,7 +37,7 @@ STATES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeBound(Fact):
-    """This offer will be bought for it. Prices in micro-dollars per hour."""
+    """This offer will be bought for it, and why not others. Prices in micro-dollars per hour."""
 
     provider_id: str
     provider_kind: str
@@ -46,6 +46,7 @@ class NodeBound(Fact):
     price_micro: int
     billing_unit: str
     accelerator: str | None
+    passed_over: Any
     bound_us: int
     launch_deadline_us: int
 
@@ -104,6 +105,21 @@ class NodeReady(Fact):
     """The environment is there; it takes work."""
 
     ready_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUnwanted(Fact):
+    """Somebody wants this one gone, whatever its compute wants: it finishes what it has first."""
+
+    intent: ClassVar[bool] = True
+    unwanted_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRetained(Fact):
+    """What it was made as is wanted again, under another number."""
+
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +191,8 @@ MOVES: Table = {
     NodeConnected: Move(frozenset({PROVISIONING, CONNECTING}), BOOTSTRAPPING, "node.bootstrapping"),
     NodeReconnected: Move(_BOUGHT, None, None),
     NodeReady: Move(frozenset({BOOTSTRAPPING}), READY, "node.ready"),
+    NodeUnwanted: Move(WANTED, None, None),
+    NodeRetained: Move(WANTED, None, None),
     NodeDraining: Move(frozenset({READY}), DRAINING, "node.draining"),
     NodeDrainAborted: Move(frozenset({DRAINING}), READY, "node.ready"),
     NodeLost: Move(_BOUGHT, LOST, "node.lost"),

@@ -16,7 +16,9 @@ from sky.domain.task import Tries
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node as a plan sees it. ``active``: executions at it or in its mailbox."""
+    """A node as a plan sees it. ``active``: executions at it or in its mailbox, the last of which came at
+    ``assigned_us``; ``worked_us``: when one last ended there. ``unwanted_us``: since when somebody wants it
+    gone. The first two moments are known of nodes of computes that scale themselves."""
 
     id: str
     compute_id: str
@@ -40,13 +42,16 @@ class NodeView:
     last_seen_us: int | None
     deleting_us: int | None
     fenced_us: int | None
+    unwanted_us: int | None = None
+    worked_us: int | None = None
+    assigned_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeView:
     """A compute with its nodes. ``waiting`` and ``running`` count executions; ``idle_since_us`` is when
-    the last one ended; ``ranks_waited_for`` is how many ranks there must be for what is bound to one.
-    ``listening_us``: since when holders and agents can be heard."""
+    the last one ended; ``ranks_waited_for`` and ``ranks_at_work`` are how many ranks there must be for what
+    is bound to one, and waits or runs. ``listening_us``: since when holders and agents can be heard."""
 
     id: str
     state: str
@@ -66,6 +71,7 @@ class ComputeView:
     waiting: int
     running: int
     ranks_waited_for: int
+    ranks_at_work: int
     idle_since_us: int
     nodes: tuple[NodeView, ...]
     listening_us: int = 0

@@ -2,7 +2,9 @@
 
 Decides: which ranks are missing, which nodes are too many, and what state that is.
 Never: buys; a node row is only a wish until ``plan/node`` acts on it.
-Follows: never more wanted nodes than asked for, one per rank, and planning twice changes nothing.
+Follows: never more wanted nodes than asked for, one per rank, and planning twice changes nothing. Another
+definition is tried with one node; the others of the definition before go once that one is ready, so that a
+definition that breaks costs one node, and going back finds the rest as they were.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ AGAIN_LONGEST_US = 600_000_000
 DRAIN_CHECK_US = 10_000_000
 LEASE_GRACE_US = 60_000_000
 """How long holders have to be heard again by a daemon that has just started."""
+UNHELD_US = 60_000_000
+"""How long what is to be deleted without a holder waits for its first one, or for the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +66,20 @@ def _lease(view: ComputeView, now_us: int) -> Decision[Action] | None:
     lapses_us = _lease_us(view)
     if lapses_us is None or lapses_us > now_us:
         return None
+    lapsed = f"its holder {view.lease_owner!r} let the lease lapse"
     if view.delete_on_exit:
         facts = (c.ComputeAbandoned(view.id), c.ComputeDeleting(view.id, now_us))
-        return Decision(facts, None, f"its holder {view.lease_owner!r} let the lease lapse; deleting")
-    return Decision(
-        (c.LeaseReleased(view.id),), None, f"its holder {view.lease_owner!r} let the lease lapse; kept"
-    )
+        return Decision(facts, None, f"{lapsed if view.lease_owner else 'nobody holds it'}; deleting")
+    return Decision((c.LeaseReleased(view.id, now_us),), None, f"{lapsed}; kept")
 
 
 def _lease_us(view: ComputeView) -> int | None:
-    """When its holder is given up. None: nobody holds it."""
-    if view.lease_expires_us is None:
+    """When its holder, or the wait for one, is given up. None: it stays without one."""
+    if view.lease_owner is not None and view.lease_expires_us is not None:
+        return max(view.lease_expires_us, view.listening_us + LEASE_GRACE_US)
+    if not view.delete_on_exit:
         return None
-    return max(view.lease_expires_us, view.listening_us + LEASE_GRACE_US)
+    return max(view.lease_expires_us or view.created_us, view.listening_us) + UNHELD_US
 
 
 def _deleting(view: ComputeView, now_us: int) -> Decision[Action]:
@@ -92,17 +97,18 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
     actions: list[Action] = []
     if wish != view.target_nodes:
         actions.append(c.ComputeScaled(view.id, wish, now_us))
-    kept: list[NodeView] = []
+    wanted = [node for node in view.nodes if node.state in n.WANTED]
+    placed = [node for node in wanted if node.rank < wish and node.unwanted_us is None]
+    kept = [node for node in placed if node.generation == view.generation]
+    former = [node for node in placed if node.generation != view.generation]
+    replaced = _replaced(view, kept, former, wish)
+    stay = {node.id for node in placed} - {node.id for node in replaced}
     drains = False
-    for node in view.nodes:
-        if node.state not in n.WANTED:
-            continue
-        if node.rank < wish and node.generation == view.generation:
-            kept.append(node)
-            if node.state == n.DRAINING:
-                actions.append(n.NodeDrainAborted(node.id))
-        else:
+    for node in wanted:
+        if node.id not in stay:
             drains |= _let_go(node, now_us, actions)
+        elif node.state == n.DRAINING:
+            actions.append(n.NodeDrainAborted(node.id))
     trouble = _setbacks(view, wish)
     if given_up := _given_up(view, trouble):
         return given_up
@@ -116,10 +122,23 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
         actions.extend(AskForNode(view.id, rank, view.generation) for rank in missing)
         state, why = _state(view, kept, wish, now_us)
     actions.extend(state)
+    if len(former) > len(replaced):
+        why += f"; {len(former) - len(replaced)} of the definition before stay until one of this is ready"
     fences = [x.fenced_us for x in view.nodes if x.state in n.ENDING and (x.fenced_us or 0) > now_us]
     drain_us = now_us + DRAIN_CHECK_US if drains else None
     next_us = earliest(scale_us, _lease_us(view), drain_us, again_us, *fences)
     return Decision(tuple(actions), next_us, why)
+
+
+def _replaced(view: ComputeView, kept: list[NodeView], former: list[NodeView], wish: int) -> list[NodeView]:
+    """Which nodes of an earlier definition go now: one, and the others once its successor is ready."""
+    if view.observed_generation == view.generation or any(x.state in n.SERVING for x in kept):
+        return former
+    useless = [x for x in former if x.state in n.COMING]
+    has_place = bool(kept) or len(former) < wish
+    if useless or has_place or not former:
+        return useless
+    return [max(former, key=lambda x: x.rank)]
 
 
 def _let_go(node: NodeView, now_us: int, actions: list[Action]) -> bool:
@@ -163,8 +182,8 @@ def _setbacks(view: ComputeView, wish: int) -> list[NodeView]:
 
 
 def _given_up(view: ComputeView, trouble: list[NodeView]) -> Decision[Action] | None:
-    """The end of it, where no node of the present definition has ever been ready, and none will be."""
-    if view.observed_generation == view.generation:
+    """The end of it, where it has never been ready in any definition, and will not be."""
+    if view.observed_generation:
         return None
     if any(x.generation == view.generation and x.state in n.SERVING for x in view.nodes):
         return None
@@ -198,10 +217,10 @@ def _state(view: ComputeView, kept: list[NodeView], wish: int, now_us: int) -> t
     why = f"{ready} of {wish} nodes are ready"
     if ready >= wish:
         facts: list[Fact] = []
-        if view.state != c.READY:
-            facts.append(c.ComputeReady(view.id, view.ready_us or now_us, view.generation))
-        elif view.observed_generation != view.generation:
+        if view.observed_generation != view.generation:
             facts.append(c.GenerationApplied(view.id, view.generation))
+        if view.state != c.READY:
+            facts.append(c.ComputeReady(view.id, view.ready_us or now_us))
         return facts, why
     errors = [x.last_error for x in kept if x.state in n.COMING and x.last_error]
     if errors:

@@ -7,13 +7,17 @@ Follows: an offer is written down before it is bought, so that a repeat buys the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
+from sky.domain.money import to_usd
 from sky.domain.snapshots import NodeCase, NodeView
 from sky.plan import offer
 from sky.plan.decision import Decision, earliest
 
+REASONS_MAX = 20
+"""Offers of which it is kept why they were passed over."""
 PASSED_OVER_US = 30_000_000
 """For how long an offer that was refused is not tried again."""
 PROBE_COMING_US = 2_000_000
@@ -74,7 +78,7 @@ def plan(case: NodeCase, now_us: int) -> Decision[Action]:
 def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     node = case.node
     still = [p for p in node.passed_over if p["until_us"] > now_us]
-    choice = offer.choose(case.offers, case.wanted, frozenset(p["offer"] for p in still))
+    choice = offer.choose(case.offers, case.wanted, frozenset((p["offer"], p["market"]) for p in still))
     if isinstance(choice, offer.Chosen):
         chosen = choice.offer
         bound = n.NodeBound(
@@ -86,10 +90,11 @@ def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
             price_micro=choice.price_micro,
             billing_unit=chosen.billing_unit,
             accelerator=chosen.accelerator,
+            passed_over=_reasons(node, choice.reasons),
             bound_us=now_us,
             launch_deadline_us=now_us + case.wanted.provision_timeout_us,
         )
-        return Decision((bound,), None, f"takes {chosen.provider_name}/{chosen.instance_type}")
+        return Decision((bound,), None, _taken(choice))
     reasons = "; ".join(choice.reasons)
     if not case.offers_known:
         if case.provider_errors:
@@ -105,6 +110,23 @@ def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     message = f"nothing that the spec allows can be bought: {reasons}"
     error = {"code": "capability_mismatch", "message": message, "retryable": False}
     return Decision((n.NodeFailed(node.id, error, now_us),), None, message)
+
+
+def _taken(choice: offer.Chosen) -> str:
+    text = f"takes {offer.named(choice.offer)} ({choice.market}, {to_usd(choice.price_micro):g} USD an hour)"
+    if choice.reasons:
+        text += f"; passed over: {'; '.join(choice.reasons[:REASONS_MAX])}"
+    return text
+
+
+def _reasons(node: NodeView, unfit: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Why the others were passed over: what providers have said so far, and what did not fit."""
+    said = [p for p in node.passed_over if p["offer"] is not None]
+    told = {p["reason"].partition(": ")[0] for p in said}
+    more = [why for why in unfit if why.partition(": ")[0] not in told]
+    return [*said, *({"offer": None, "market": None, "reason": why, "until_us": 0} for why in more)][
+        :REASONS_MAX
+    ]
 
 
 def _noted(node: NodeView, message: str) -> n.NodeNoted | None:

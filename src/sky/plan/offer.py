@@ -1,27 +1,28 @@
 """Which offer to buy for a node.
 
-Decides: which offers a spec allows, in which order, at which price, and why each other one was passed over.
-Never: asks a provider. Follows: the same offers and spec give the same choice, and of equal prices the
-smallest machine is taken.
+Decides: which offers a spec allows, on which market, in which order, at which price, and why each other one
+was passed over. Never: asks a provider. Follows: the same offers and spec give the same choice, and of equal
+prices the smallest machine is taken. What a region refuses on one market may be had on the other there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sky.domain.compute import Alternative, Wanted
 from sky.domain.money import to_usd
-from sky.domain.offer import Offer
+from sky.domain.offer import Market, Offer
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Buy this one, at ``price_micro`` micro-dollars an hour."""
+    """Buy this one, at ``price_micro`` micro-dollars an hour. ``reasons`` say why others were passed over."""
 
     offer: Offer
-    market: str
+    market: Market
     price_micro: int
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,11 @@ class Nothing:
     later: bool
 
 
-def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: frozenset[str]) -> Chosen | Nothing:
+PassedOver = frozenset[tuple[str, str]]
+"""Offers, by id and market, that were refused a moment ago."""
+
+
+def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: PassedOver) -> Chosen | Nothing:
     """The first offer in the spec's order that fits and was not passed over."""
     known = sorted(offers, key=lambda o: o.id)
     candidates: list[tuple[tuple[int, int, int, float, str], Chosen]] = []
@@ -42,46 +47,74 @@ def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: frozenset[str])
         for offer in known:
             if not _from(offer, alternative):
                 continue
-            price = _price(offer, wanted.allocation)
-            why = _unfit(offer, alternative, price)
-            if why is None and offer.available == 0:
-                why, later = "is sold out", True
-            if why is None and offer.id in passed_over:
-                why, later = "was refused a moment ago", True
-            if why is not None or price is None:
-                reasons.append(f"{offer.provider_name}/{offer.instance_type}: {why}")
-                continue
-            market, micro = price
-            order = place if wanted.selection == "first" else 0
-            rank = (order, micro, offer.cpus, offer.memory_gb, offer.id)
-            candidates.append((rank, Chosen(offer, market, micro)))
+            price, why, again = _on_sale(offer, alternative, wanted.allocation, passed_over)
+            later |= again
+            if why is not None:
+                reasons.append(f"{named(offer)}: {why}")
+            if price is not None:
+                market, micro = price
+                order = place if wanted.selection == "first" else 0
+                rank = (order, micro, offer.cpus, offer.memory_gb, offer.id)
+                candidates.append((rank, Chosen(offer, market, micro)))
     if candidates:
-        return min(candidates, key=lambda x: x[0])[1]
+        chosen = min(candidates, key=lambda x: x[0])[1]
+        return replace(chosen, reasons=tuple(dict.fromkeys(reasons)))
     if not reasons:
         names = ", ".join(dict.fromkeys(a.provider for a in wanted.alternatives)) or "none"
         reasons.append(f"no provider named in the spec ({names}) has an offer")
         later = True
-    return Nothing(tuple(reasons), later)
+    return Nothing(tuple(dict.fromkeys(reasons)), later)
+
+
+def named(offer: Offer) -> str:
+    """An offer as people are told of it."""
+    where = f" in {offer.region}" if offer.region else ""
+    return f"{offer.provider_name}/{offer.instance_type}{where}"
+
+
+def _on_sale(
+    offer: Offer, wanted: Alternative, allocation: str, passed_over: PassedOver
+) -> tuple[tuple[Market, int] | None, str | None, bool]:
+    """(market and price, why not on a market that would have come first, whether that may pass)."""
+    if (unfit := _unfit(offer, wanted)) is not None:
+        return None, unfit, False
+    prices = _prices(offer, allocation)
+    if not prices:
+        return None, "is not sold in the wanted market", False
+    if offer.available == 0:
+        return None, "is sold out", True
+    why: str | None = None
+    refused = False
+    most = wanted.max_hourly_micro
+    for market, micro in prices:
+        if most is not None and micro > most:
+            why = f"costs {to_usd(micro):g} USD an hour, at most {to_usd(most):g} allowed"
+        elif (offer.id, market) in passed_over:
+            why, refused = "was refused a moment ago", True
+        else:
+            return (market, micro), why, refused
+    return None, why, refused
 
 
 def _from(offer: Offer, wanted: Alternative) -> bool:
     return wanted.provider in (offer.kind, offer.provider_name, offer.provider_id)
 
 
-def _price(offer: Offer, allocation: str) -> tuple[str, int] | None:
-    spot, demand = offer.spot_micro, offer.on_demand_micro
-    if allocation == "spot":
-        return None if spot is None else ("spot", spot)
-    if allocation == "on_demand":
-        return None if demand is None else ("on_demand", demand)
-    if spot is not None and (allocation == "spot_if_available" or demand is None or spot < demand):
-        return "spot", spot
-    return None if demand is None else ("on_demand", demand)
+def _prices(offer: Offer, allocation: str) -> list[tuple[Market, int]]:
+    """The markets that would do, the preferred one first, and what they cost."""
+    both: tuple[Market, ...] = ("spot", "on_demand")
+    sold: list[tuple[Market, int]] = []
+    for market in both:
+        price = offer.price_micro(market)
+        if price is not None and (allocation not in both or allocation == market):
+            sold.append((market, price))
+    if allocation == "cheapest":
+        sold.sort(key=lambda x: (x[1], x[0]))
+    return sold
 
 
-def _unfit(offer: Offer, a: Alternative, price: tuple[str, int] | None) -> str | None:
+def _unfit(offer: Offer, a: Alternative) -> str | None:
     checks = (
-        (price is None, "is not sold in the wanted market"),
         (a.cpus is not None and offer.cpus < (a.cpus or 0), f"has {offer.cpus} cpus, {a.cpus} wanted"),
         (
             a.memory_gb is not None and offer.memory_gb < (a.memory_gb or 0),
@@ -108,6 +141,4 @@ def _unfit(offer: Offer, a: Alternative, price: tuple[str, int] | None) -> str |
     for failed, why in checks:
         if failed:
             return why
-    if price is not None and a.max_hourly_micro is not None and price[1] > a.max_hourly_micro:
-        return f"costs {to_usd(price[1]):g} USD an hour, at most {to_usd(a.max_hourly_micro):g} allowed"
     return None

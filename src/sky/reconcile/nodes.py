@@ -18,6 +18,7 @@ from sky.domain.snapshots import NodeCase, NodeView
 from sky.kit import faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.plan import node as plan
+from sky.plan.offer import named
 from sky.providers.base import AgainLater, AgentSetup, Gone, LaunchOrder, Machine, Provider, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
@@ -33,6 +34,9 @@ PREEMPTED = "preempted"
 ENDING_FIRST_US = 50_000
 ENDING_LONGEST_US = 5 * SECOND_US
 REFUSED_AGAIN_US = 30 * SECOND_US
+
+FIRST_LEASE_S_MIN = 120
+"""How long an agent has to be heard for the first time, however short its lease is from then on."""
 
 AgentFor = Callable[[str, NodeCase], AgentSetup]
 """What the agent of a node (by id) is told at its start."""
@@ -94,7 +98,7 @@ class Nodes(OuterLoop):
             offer=node.offer,
             market="spot" if node.market == "spot" else "on_demand",
             agent=self._agent_for(node.id, case),
-            ttl_seconds=case.ttl_us // SECOND_US,
+            ttl_seconds=max(case.ttl_us // SECOND_US, FIRST_LEASE_S_MIN) if case.ttl_us else 0,
         )
         answer = await self._buy(node.provider_id, order)
         if answer.machine is not None:
@@ -150,13 +154,16 @@ class Nodes(OuterLoop):
     def _refused(self, case: NodeCase, refused: Refused, now_us: int) -> Done:
         node = case.node
         offer = node.offer
-        name = "?" if offer is None else f"{offer.provider_name}/{offer.instance_type}"
+        name = "?" if offer is None else named(offer)
         entry = {
             "offer": None if offer is None else offer.id,
-            "reason": refused.message,
+            "market": node.market,
+            "reason": f"{name}: {refused.message}",
             "until_us": now_us + plan.PASSED_OVER_US,
         }
-        others = [p for p in node.passed_over if p["until_us"] > now_us and p["offer"] != entry["offer"]]
+        same = (entry["offer"], entry["market"])
+        others = [p for p in node.passed_over if (p["offer"], p["market"]) not in (same, (None, None))]
+        del others[: -plan.REASONS_MAX]
         message = f"{name} was refused: {refused.message}"
         error = error_value("provider_refused", message, retryable=True, reason=refused.code)
         fact = n.NodePassedOver(node.id, [*others, entry], error)

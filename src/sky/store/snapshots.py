@@ -25,6 +25,7 @@ from sky.store.engine import UNREADABLE
 from sky.store.prepared import prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
 from sky.store.sql import Row, literals, many, one
+from sky.wire import v1
 
 SECOND_US = 1_000_000
 NEVER_US = 100 * 365 * 24 * 3600 * SECOND_US
@@ -55,6 +56,8 @@ _NODE_COLUMNS = (
     nodes.c.last_seen_us,
     nodes.c.deleting_us,
     nodes.c.fenced_us,
+    nodes.c.unwanted_us,
+    nodes.c.worked_us,
 )
 ACTIVE = (
     sa.select(sa.func.count())
@@ -62,6 +65,13 @@ ACTIVE = (
     .where(executions.c.node_id == nodes.c.id, IS_ON_NODE)
     .scalar_subquery()
     .label("active")
+)
+_ASSIGNED = (
+    sa.select(sa.func.max(executions.c.assigned_us))
+    .select_from(executions)
+    .where(executions.c.node_id == nodes.c.id, IS_ON_NODE)
+    .scalar_subquery()
+    .label("assigned_us")
 )
 
 
@@ -72,12 +82,20 @@ class UnreadableSpecError(Exception):
 def spec_of(compute: Row) -> Mapping[str, Any]:
     """The stored spec of a compute; one that ends needs none. Raises UnreadableSpecError."""
     spec: Mapping[str, Any] = compute["spec"]
-    if UNREADABLE not in spec:
-        return spec
-    if compute["state"] in ACCEPTING:
+    if compute["state"] not in ACCEPTING:
+        return spec if _is_spec(spec) else _NOTHING_WANTED
+    if UNREADABLE in spec:
         msg = f"the spec is no JSON: {spec[UNREADABLE]!r}; delete the compute, or repair its row"
         raise UnreadableSpecError(msg)
-    return _NOTHING_WANTED
+    return spec
+
+
+def _is_spec(stored: Any) -> bool:
+    try:
+        msgspec.convert(stored, v1.ComputeSpec)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def wanted_of(spec: Mapping[str, Any]) -> Wanted:
@@ -109,16 +127,16 @@ def compute_view(connection: sa.Connection, compute_id: str, listening_us: int =
     if row is None:
         return None
     asked = {"b_id": compute_id, "b_gen": row["generation"], "b_limit": NEVER_READY_MAX}
-    found = many(connection, _LIVE_NODES, asked) + many(connection, _NEVER_READY, asked)
-    found.sort(key=lambda node: node["seq"])
     spec = spec_of(row)
     bounds = bounds_of(spec)
-    waiting = running = 0
-    highest = ended_us = None
-    if bounds.low != bounds.high:
-        queue = _QUEUE.first(connection, asked) or {}
-        waiting, highest = queue["waiting"], queue["highest"]
-        running = _AT_NODES.scalar(connection, asked)
+    scales = bounds.low != bounds.high
+    found = many(connection, _LIVE_NODES_AT_WORK if scales else _LIVE_NODES, asked)
+    found += many(connection, _NEVER_READY, asked)
+    found.sort(key=lambda node: node["seq"])
+    queue, at_work, ended_us = _NO_WORK, _NO_WORK, None
+    if scales:
+        queue = _QUEUE.first(connection, asked) or _NO_WORK
+        at_work = _AT_NODES.first(connection, asked) or _NO_WORK
         ended_us = _LAST_END.scalar(connection, asked)
     return ComputeView(
         id=row["id"],
@@ -136,9 +154,10 @@ def compute_view(connection: sa.Connection, compute_id: str, listening_us: int =
         lease_expires_us=row["lease_expires_us"],
         delete_on_exit=spec["delete_on_exit"],
         created_us=row["created_us"],
-        waiting=waiting,
-        running=running,
-        ranks_waited_for=0 if highest is None else highest + 1,
+        waiting=queue["count"],
+        running=at_work["count"],
+        ranks_waited_for=_ranks(queue),
+        ranks_at_work=_ranks(at_work),
         idle_since_us=max(ended_us or 0, row["ready_us"] or row["created_us"]),
         nodes=tuple(_node(x) for x in found),
         listening_us=listening_us,
@@ -221,31 +240,26 @@ def _alternative(spec: Mapping[str, Any]) -> Alternative:
     )
 
 
+def _ranks(counted: Row) -> int:
+    return 0 if counted["highest"] is None else counted["highest"] + 1
+
+
 def _us(seconds: float) -> int:
     return round(seconds * SECOND_US)
 
 
-_NOTHING_WANTED: Mapping[str, Any] = {
-    "specs": (),
-    "selection": "cheapest",
-    "allocation": "cheapest",
-    "nodes": {"desired": 0},
-    "image": {"bootstrap_timeout": 1},
-    "worker": {},
-    "options": {"ssh_connect_timeout": 0.0},
-    "ttl": 0,
-    "desired": "deleted",
-    "delete_on_exit": False,
-}
+_NOTHING_WANTED: Mapping[str, Any] = msgspec.to_builtins(
+    v1.ComputeSpec(specs=(), nodes=v1.NodeBounds(desired=0), desired="deleted", ttl=0)
+)
 _COMPUTE = prepared(sa.select(computes).where(computes.c.id == sa.bindparam("b_id")))
 _DEFINITION = prepared(
     sa.select(computes.c.spec, computes.c.state).where(computes.c.id == sa.bindparam("b_id"))
 )
 _NODE_OF = nodes.c.compute_id == sa.bindparam("b_id")
 _NODE = prepared(sa.select(*_NODE_COLUMNS, ACTIVE).where(nodes.c.id == sa.bindparam("b_id")))
-_LIVE_NODES = prepared(
-    sa.select(*_NODE_COLUMNS, ACTIVE).where(_NODE_OF, nodes.c.state.not_in(literals(n.FINAL)))
-)
+_LIVE = (_NODE_OF, nodes.c.state.not_in(literals(n.FINAL)))
+_LIVE_NODES = prepared(sa.select(*_NODE_COLUMNS, ACTIVE).where(*_LIVE))
+_LIVE_NODES_AT_WORK = prepared(sa.select(*_NODE_COLUMNS, ACTIVE, _ASSIGNED).where(*_LIVE))
 _NEVER_READY = prepared(
     sa.select(*_NODE_COLUMNS, ACTIVE)
     .where(
@@ -257,13 +271,11 @@ _NEVER_READY = prepared(
     .order_by(nodes.c.seq.desc())
     .limit(sa.bindparam("b_limit"))
 )
-_QUEUE = prepared(
-    sa.select(sa.func.count().label("waiting"), sa.func.max(executions.c.wanted_rank).label("highest")).where(
-        executions.c.compute_id == sa.bindparam("b_id"), IS_WAITING
-    )
-)
+_COUNTED = (sa.func.count().label("count"), sa.func.max(executions.c.wanted_rank).label("highest"))
+_NO_WORK: Row = {"count": 0, "highest": None}
+_QUEUE = prepared(sa.select(*_COUNTED).where(executions.c.compute_id == sa.bindparam("b_id"), IS_WAITING))
 _AT_NODES = prepared(
-    sa.select(sa.func.count().label("count"))
+    sa.select(*_COUNTED)
     .select_from(executions.join(nodes, nodes.c.id == executions.c.node_id))
     .where(_NODE_OF, IS_ON_NODE)
 )

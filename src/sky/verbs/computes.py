@@ -1,12 +1,14 @@
-"""Computes as they are asked for: create, resize, freeze a generation, hold, delete.
+"""Computes as they are asked for: create, resize, want otherwise, freeze a generation, hold, delete.
 
-Decides: what an ask writes. Never: buys or ends a machine; the loops do what the rows now say.
+Decides: what an ask writes, and what of a changed spec waits for a generation: all but ``nodes``.
+Never: buys or ends a machine; the loops do what the rows now say.
 Follows: the answer can go out as soon as the transaction is committed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, cast
 
 import msgspec
 
@@ -15,7 +17,8 @@ from sky.domain import node as n
 from sky.domain.errors import LeaseHeld, NameTaken, NotFound, ReleasePending
 from sky.domain.provider import Rules
 from sky.kit import codec, ids
-from sky.store.rows import computes
+from sky.store.rows import computes, nodes
+from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import attempts, lookup
 from sky.verbs.lookup import IfMatch
@@ -48,15 +51,39 @@ def create(tx: Tx, body: v1.ComputeCreate, rules: Rules, *, owner: str | None = 
     return compute_id
 
 
-def resize(tx: Tx, ref: str, body: v1.ComputeSpecPatch, if_match: IfMatch) -> str:
-    """Ask for another number of nodes; returns the compute's id."""
+def change(tx: Tx, ref: str, body: v1.ComputeSpecPatch, if_match: IfMatch, rules: Rules) -> str:
+    """Ask for another number of nodes, and write down what else is wanted otherwise; returns its id."""
     row = lookup.accepting_compute(tx, ref)
     lookup.expect(row, if_match, f"compute {ref}")
-    check_bounds(body.nodes, "nodes")
-    spec = {**row["spec"], "nodes": msgspec.to_builtins(body.nodes)}
-    tx.apply(c.ComputeResized(row["id"], spec))
-    tx.apply(c.ComputeScaled(row["id"], body.nodes.desired, tx.now_us))
+    said: dict[str, Any] = codec.loads(codec.dumps(body))
+    wanted = {name: value for name, value in said.items() if value is not None}
+    if not wanted:
+        raise invalid("nodes", None, "how many nodes are wanted, or another field of the spec")
+    bounds = wanted.pop("nodes", row["spec"]["nodes"])
+    if body.nodes is not None:
+        check_bounds(body.nodes, "nodes")
+        tx.apply(c.ComputeResized(row["id"], {**row["spec"], "nodes": bounds}))
+        tx.apply(c.ComputeScaled(row["id"], body.nodes.desired, tx.now_us))
+    if wanted:
+        _drift(tx, row, bounds, wanted, rules)
     return row["id"]
+
+
+def _drift(tx: Tx, row: Row, bounds: Any, wanted: dict[str, Any], rules: Rules) -> None:
+    """Write down what is wanted and not applied: those fields, and what of them differs."""
+    spec, pending = row["spec"], cast("dict[str, Any]", row["pending"] or {})
+    full: dict[str, Any] = {**spec, "nodes": bounds, **pending, **wanted}
+    check_spec(tx, msgspec.convert(full, v1.ComputeSpec), rules)
+    pending = {name: full[name] for name in full if name != "nodes" and full[name] != spec[name]}
+    drift = [path for name, value in pending.items() for path in _differing(name, spec[name], value)]
+    tx.apply(c.ComputeDrifted(row["id"], pending or None, drift or None))
+
+
+def _differing(name: str, has: Any, wants: Any) -> list[str]:
+    if isinstance(has, dict) and isinstance(wants, dict):
+        one, other = cast("dict[str, Any]", has), cast("dict[str, Any]", wants)
+        return [f"{name}.{key}" for key in other if one.get(key) != other[key]]
+    return [name]
 
 
 def delete(tx: Tx, ref: str, if_match: IfMatch) -> str:
@@ -73,7 +100,8 @@ def create_generation(tx: Tx, ref: str, body: v1.GenerationCreate, if_match: IfM
     """Freeze a definition: the present one, or that of an earlier generation; returns its number."""
     row = lookup.accepting_compute(tx, ref)
     lookup.expect(row, if_match, f"compute {ref}")
-    spec: dict[str, Any] = row["spec"]
+    spec: dict[str, Any] = {**row["spec"], **(row["pending"] or {})}
+    retained: list[str] = []
     if body.source is not None:
         found = computes.generation_spec(tx.connection, row["id"], body.source)
         if found is None:
@@ -81,11 +109,24 @@ def create_generation(tx: Tx, ref: str, body: v1.GenerationCreate, if_match: IfM
             raise NotFound(msg, details={"generation": body.source})
         spec = dict(found)
         check_spec(tx, msgspec.convert(spec, v1.ComputeSpec), rules)
-    _settle_work(tx, row["id"], force=body.force)
+        retained = _made_as(tx, row, spec)
+    _settle_work(tx, row["id"], retained, force=body.force)
     number = row["generation"] + 1
     tx.apply(c.GenerationCreated(row["id"], number, spec))
+    tx.apply(*(n.NodeRetained(node, number) for node in retained))
     _freeze(tx, row["id"], number, spec)
     return number
+
+
+def _made_as(tx: Tx, row: Row, spec: dict[str, Any]) -> list[str]:
+    """The nodes that were made as ``spec`` says: going back to it, they can stay."""
+    same: dict[int, bool] = {}
+    for node in nodes.wanted(tx.connection, row["id"]):
+        number = node["generation"]
+        if number not in same:
+            frozen = computes.generation_spec(tx.connection, row["id"], number) or {}
+            same[number] = {**frozen, "nodes": None} == {**spec, "nodes": None}
+    return [node["id"] for node in nodes.wanted(tx.connection, row["id"]) if same[node["generation"]]]
 
 
 def claim_lease(tx: Tx, ref: str, body: v1.LeaseClaim) -> str:
@@ -114,14 +155,22 @@ def release_lease(tx: Tx, ref: str, owner: str | None = None) -> None:
     if owner is not None and row["lease_owner"] != owner:
         msg = f"compute {ref} is held by {row['lease_owner']!r}, not by {owner!r}"
         raise LeaseHeld(msg, details={"owner": row["lease_owner"]})
-    tx.apply(c.LeaseReleased(row["id"]))
+    tx.apply(c.LeaseReleased(row["id"], tx.now_us))
 
 
-def delete_node(tx: Tx, ref: str, node_id: str) -> str:
-    """Give one machine back; the compute gets another in its place while it wants that many."""
+def delete_node(tx: Tx, ref: str, node_id: str, *, force: bool = False) -> str:
+    """Give one machine back; the compute gets another in its place while it wants that many.
+
+    What it has at work it finishes first, unless ``force``: then nobody will know how that went.
+    """
     compute = lookup.compute(tx, ref)
     row = lookup.node(tx, compute["id"], node_id)
-    if row["state"] in n.WANTED | {n.LOST}:
+    if row["state"] in n.WANTED and not force and nodes.is_at_work(tx.connection, node_id):
+        if row["unwanted_us"] is None:
+            tx.apply(n.NodeUnwanted(node_id, tx.now_us))
+        if row["state"] == n.READY:
+            tx.apply(n.NodeDraining(node_id))
+    elif row["state"] in n.WANTED | {n.LOST}:
         tx.apply(n.NodeDeleting(node_id, tx.now_us))
     return node_id
 
@@ -145,8 +194,8 @@ def _freeze(tx: Tx, compute_id: str, number: int, spec: dict[str, Any]) -> None:
     computes.freeze(tx, compute_id, number, spec, codec.sha256_hex(codec.canonical(spec)))
 
 
-def _settle_work(tx: Tx, compute_id: str, *, force: bool) -> None:
-    active = computes.at_nodes(tx.connection, compute_id)
+def _settle_work(tx: Tx, compute_id: str, retained: Collection[str], *, force: bool) -> None:
+    active = computes.at_nodes(tx.connection, compute_id, but=retained)
     if not active:
         return
     if not force:

@@ -106,7 +106,7 @@ def close(tx: Tx, node_id: str, boot: str, report: agent.Report) -> None:
     window = node["window"] if report.window is None else report.window
     if window > node["window"]:
         tx.touch(f"dispatch/{node['compute_id']}")
-    nodes.heard(tx, node_id, report.number, window)
+    nodes.heard(tx, node_id, report.number, window, worked=bool(report.outcomes))
 
 
 def apart(report: agent.Report) -> Iterator[agent.Report]:

@@ -149,16 +149,28 @@ async def get_compute(ask: Ask, compute_id: str) -> ASGIResponse:
     answers=v1.Compute,
     guarded=True,
     sets=[ETAG],
-    errors=[NotFound, RevisionConflict, ComputeNotAccepting, ComputeNotResizable],
+    errors=[
+        NotFound,
+        RevisionConflict,
+        ComputeNotAccepting,
+        ComputeNotResizable,
+        UnsupportedProvider,
+        UnsupportedPlugin,
+        SecretInDefinition,
+        CapabilityMismatch,
+    ],
 )
-async def resize_compute(ask: Ask, compute_id: str, body: v1.ComputeSpecPatch) -> ASGIResponse:
-    """Change how many nodes a compute has.
+async def change_compute(ask: Ask, compute_id: str, body: v1.ComputeSpecPatch) -> ASGIResponse:
+    """Change how many nodes a compute has, and what else of it is wanted.
 
-    Nothing else of a spec changes in place; for the rest, create a generation.
+    ``nodes`` changes in place. Anything else is written down, shown in ``spec`` and in ``status.drift``, and
+    applied when a generation is created.
     """
+    rules = ask.unit.rules
 
     def write(tx: Tx) -> v1.Compute:
-        return views.get(tx.connection, verbs.resize(tx, compute_id, body, ask.revision), tx.now_us)
+        found = verbs.change(tx, compute_id, body, ask.revision, rules)
+        return views.get(tx.connection, found, tx.now_us)
 
     compute = await ask.unit.db.write(write)
     return reply(compute, etag=etag(compute))
@@ -222,10 +234,11 @@ async def list_generations(ask: Ask, compute_id: str, query: GenerationFilter) -
     ],
 )
 async def create_generation(ask: Ask, compute_id: str, body: v1.GenerationCreate) -> ASGIResponse:
-    """Freeze a definition and replace the nodes by ones made to it.
+    """Freeze a definition, what is drift included, and replace the nodes by ones made to it.
 
-    ``source`` names an earlier generation to go back to. Active work refuses it, unless ``force`` is set:
-    then what is not over becomes indeterminate.
+    ``source`` names an earlier generation to go back to; nodes that are still as it says stay. One node is
+    replaced first, and the others once it is ready. Active work refuses it, unless ``force`` is set: then
+    what is not over becomes indeterminate.
     """
     rules = ask.unit.rules
     generation, replayed = await ask.once(
@@ -258,7 +271,8 @@ async def get_generation(ask: Ask, compute_id: str, number: Ordinal) -> ASGIResp
 async def claim_lease(ask: Ask, compute_id: str, body: v1.LeaseClaim) -> ASGIResponse:
     """Hold a compute, or go on holding it.
 
-    One holder at a time. With ``delete_on_exit``, a compute whose lease lapses is deleted.
+    One holder at a time. With ``delete_on_exit``, a compute is deleted when its lease lapses, and when nobody
+    has claimed it a minute after it was created or let go of.
     """
 
     def write(tx: Tx) -> v1.Lease:
@@ -278,7 +292,7 @@ ROUTES = (
     list_computes,
     create_compute,
     get_compute,
-    resize_compute,
+    change_compute,
     delete_compute,
     list_generations,
     create_generation,

@@ -15,12 +15,20 @@ from sky.api.operation import Ask, Limit, Ordinal, accepted, operation, reply
 from sky.api.reading import Query
 from sky.api.v1.computes import ETAG, etag
 from sky.api.v1.cursors import NodeCursor
-from sky.domain.errors import IdempotencyConflict, NotFound, ReleasePending
+from sky.domain.errors import IdempotencyConflict, NotFound
 from sky.store.views import nodes as views
 from sky.verbs import computes as verbs
 from sky.wire import v1
 
 TAG = "Nodes"
+
+
+class NodeDeletion(Query, frozen=True):
+    """How it is to end."""
+
+    force: Annotated[bool, Meta(description="Now, whatever it has at work: that becomes indeterminate.")] = (
+        False
+    )
 
 
 class NodeFilter(Query, frozen=True):
@@ -71,13 +79,17 @@ async def get_node(ask: Ask, compute_id: str, node_id: str) -> ASGIResponse:
     status=202,
     keyed=True,
     sets=[ETAG],
-    errors=[NotFound, IdempotencyConflict, ReleasePending],
+    errors=[NotFound, IdempotencyConflict],
 )
-async def delete_node(ask: Ask, compute_id: str, node_id: str) -> ASGIResponse:
-    """Give one machine back. The compute gets another in its place while it wants that many."""
+async def delete_node(ask: Ask, compute_id: str, node_id: str, query: NodeDeletion) -> ASGIResponse:
+    """Give one machine back. The compute gets another in its place while it wants that many.
+
+    A node that has work takes no more, finishes it, and then goes.
+    """
     node, replayed = await ask.once(
-        lambda tx: verbs.delete_node(tx, compute_id, node_id),
+        lambda tx: verbs.delete_node(tx, compute_id, node_id, force=query.force),
         lambda tx, found: views.get(tx.connection, compute_id, found),
+        query.force,
     )
     return accepted(node, replayed, etag=etag(node))
 

@@ -6,7 +6,7 @@ Follows: a name means a live compute; an id means that compute for ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -67,14 +67,14 @@ def freeze(tx: Tx, compute_id: str, number: int, spec: Mapping[str, Any], digest
     tx.connection.execute(sa.insert(generations), row)
 
 
-def at_nodes(connection: sa.Connection, compute_id: str) -> list[str]:
-    """Ids of the executions that are at a node of that compute, or in its mailbox."""
+def at_nodes(connection: sa.Connection, compute_id: str, *, but: Collection[str] = ()) -> list[str]:
+    """Ids of the executions that are at a node of that compute, or in its mailbox; not those at ``but``."""
     query = (
-        sa.select(executions.c.id)
+        sa.select(executions.c.id, executions.c.node_id)
         .select_from(executions.join(nodes, nodes.c.id == executions.c.node_id))
         .where(nodes.c.compute_id == compute_id, IS_ON_NODE)
     )
-    return [row.id for row in connection.execute(query)]
+    return [row.id for row in connection.execute(query) if row.node_id not in but]
 
 
 _ID = computes.c.id == sa.bindparam("b_id")

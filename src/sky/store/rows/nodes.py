@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from sky.domain import node as n
 from sky.store.prepared import prepared
-from sky.store.schema import nodes
+from sky.store.schema import IS_ON_NODE, executions, nodes
 from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
 
@@ -31,6 +31,20 @@ def ready_ranks(connection: sa.Connection, compute_id: str) -> list[int]:
     """The ranks that take work now, lowest first."""
     query = sa.select(nodes.c.rank).where(nodes.c.compute_id == compute_id, nodes.c.state == n.READY)
     return [row.rank for row in connection.execute(query.order_by(nodes.c.rank))]
+
+
+def wanted(connection: sa.Connection, compute_id: str) -> list[Row]:
+    """Id and generation of the nodes of that compute that are there, or are to come."""
+    query = sa.select(nodes.c.id, nodes.c.generation).where(
+        nodes.c.compute_id == compute_id, nodes.c.state.in_(literals(n.WANTED))
+    )
+    return many(connection, query)
+
+
+def is_at_work(connection: sa.Connection, node_id: str) -> bool:
+    """Whether an execution is at that node, or in its mailbox."""
+    query = sa.select(executions.c.id).where(executions.c.node_id == node_id, IS_ON_NODE).limit(1)
+    return connection.execute(query).first() is not None
 
 
 def any_bound(connection: sa.Connection, compute_id: str) -> bool:
@@ -67,10 +81,10 @@ def seen(tx: Tx, node_id: str, window: int) -> None:
     _SEEN.run(tx.connection, {"b_id": node_id, "b_now": tx.now_us, "b_window": window})
 
 
-def heard(tx: Tx, node_id: str, number: int, window: int) -> None:
-    """Its agent's report of that number is written."""
+def heard(tx: Tx, node_id: str, number: int, window: int, *, worked: bool) -> None:
+    """Its agent's report of that number is written. ``worked``: it told how something ended."""
     values = {"b_id": node_id, "b_now": tx.now_us, "b_window": window, "b_number": number}
-    _HEARD.run(tx.connection, values)
+    (_WORKED if worked else _HEARD).run(tx.connection, values)
 
 
 _NEWS = prepared(
@@ -90,7 +104,9 @@ _SET_SEEN = (
     .values(last_seen_us=sa.bindparam("b_now"), window=sa.bindparam("b_window"))
 )
 _SEEN = prepared(_SET_SEEN)
-_HEARD = prepared(_SET_SEEN.values(heard=sa.bindparam("b_number")))
+_SET_HEARD = _SET_SEEN.values(heard=sa.bindparam("b_number"))
+_HEARD = prepared(_SET_HEARD)
+_WORKED = prepared(_SET_HEARD.values(worked_us=sa.bindparam("b_now")))
 _ADDRESSES = prepared(
     sa.select(nodes.c.rank, nodes.c.address).where(
         nodes.c.compute_id == sa.bindparam("b_compute"), nodes.c.state.in_(literals(n.SERVING))

@@ -24,6 +24,7 @@ from sky.store.views.errors import error_of, moment
 from sky.store.views.hot import HotRead
 from sky.store.views.paging import WHOLE_LIST_MAX, cut, place_of
 from sky.wire import v1
+from sky.wire.error import Error
 
 KIND = "computes"
 
@@ -36,6 +37,7 @@ _SHOWN = (
     computes.c.state,
     computes.c.observed_generation,
     sa.cast(computes.c.drift, sa.Text).label("drift"),
+    sa.cast(computes.c.pending, sa.Text).label("pending"),
     sa.cast(computes.c.last_error, sa.Text).label("last_error"),
     computes.c.lease_owner,
     computes.c.lease_expires_us,
@@ -179,6 +181,7 @@ class _Row(NamedTuple):
     state: v1.ComputeState
     observed_generation: int
     drift: str | None
+    pending: str | None
     last_error: str | None
     lease_owner: str | None
     lease_expires_us: int | None
@@ -207,23 +210,31 @@ def _sums(rows: Sequence[Sequence[Any]], now_us: int) -> Mapping[str, _Sums]:
 
 
 def _lease(row: _Row) -> v1.Lease:
+    if row.lease_owner is None:
+        return v1.Lease()
     return v1.Lease(owner=row.lease_owner, expires_at=moment(row.lease_expires_us))
 
 
 def _shown(row: _Row, sums: _Sums) -> v1.Compute:
+    try:
+        spec = _spec.decode(row.spec) if row.pending is None else _wanted(row.spec, row.pending)
+        drift = () if row.drift is None else _drift.decode(row.drift) or ()
+        error = None if row.last_error is None else error_of(codec.loads(row.last_error))
+    except (msgspec.MsgspecError, KeyError, TypeError) as unreadable:
+        spec, drift, error = _UNREADABLE, (), _unreadable(row, unreadable)
     return v1.Compute(
         id=row.id,
         name=row.name,
         generation=row.generation,
         revision=row.revision,
-        spec=_spec.decode(row.spec),
+        spec=spec,
         status=v1.ComputeStatus(
             state=row.state,
             observed_generation=row.observed_generation,
             nodes_ready=sums.ready,
             nodes_total=sums.total,
-            drift=() if row.drift is None else _drift.decode(row.drift) or (),
-            last_error=None if row.last_error is None else error_of(codec.loads(row.last_error)),
+            drift=drift,
+            last_error=error,
             price_per_hour=to_usd(sums.price_micro),
             cost=to_usd(sums.cost_micro),
         ),
@@ -232,14 +243,32 @@ def _shown(row: _Row, sums: _Sums) -> v1.Compute:
     )
 
 
+def _wanted(spec: str, pending: str) -> v1.ComputeSpec:
+    return msgspec.convert({**codec.loads(spec), **(codec.loads(pending) or {})}, v1.ComputeSpec)
+
+
+def _unreadable(row: _Row, why: Exception) -> Error:
+    """What stands in place of a row that cannot be shown, so that the others can."""
+    message = (
+        f"what is kept of compute {row.id} cannot be read ({type(why).__name__}: {why}); its machines stay "
+        "as they are until its row is repaired, or it is deleted"
+    )
+    return Error(code="internal", message=message, retryable=False)
+
+
+_UNREADABLE = v1.ComputeSpec(specs=(), nodes=v1.NodeBounds(desired=0, min=0))
 _spec = msgspec.json.Decoder(v1.ComputeSpec)
 _drift = msgspec.json.Decoder(tuple[str, ...] | None)
 
 
 def _generation(row: sa.RowMapping) -> v1.Generation:
+    try:
+        spec = msgspec.convert(row["spec"], v1.ComputeSpec)
+    except msgspec.ValidationError:
+        spec = _UNREADABLE
     return v1.Generation(
         number=row["number"],
-        spec=msgspec.convert(row["spec"], v1.ComputeSpec),
+        spec=spec,
         hash=row["hash"],
         applied=row["observed_generation"] == row["number"],
         created_at=to_datetime(row["created_us"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -137,7 +137,7 @@ def _shown(row: sa.RowMapping) -> v1.Node:
         generation=row["generation"],
         revision=row["revision"],
         state=row["state"],
-        desired="present" if row["state"] in domain.WANTED else "deleted",
+        desired=_desired(row),
         provider_binding=_binding(row),
         created_at=to_datetime(row["created_us"]),
         machine=row["machine"],
@@ -152,9 +152,16 @@ def _shown(row: sa.RowMapping) -> v1.Node:
     )
 
 
+def _desired(row: sa.RowMapping) -> Literal["present", "deleted"]:
+    wanted = row["state"] in domain.WANTED and row["unwanted_us"] is None
+    return "present" if wanted else "deleted"
+
+
 def _binding(row: sa.RowMapping) -> dict[str, Any]:
-    """Where the node is bought, and what the provider says about its machine."""
+    """Where the node is bought, why not elsewhere, and what the provider says about its machine."""
     out: dict[str, Any] = {}
+    if row["passed_over"]:
+        out["passed_over"] = [entry["reason"] for entry in row["passed_over"]]
     if row["provider_id"] is not None:
         out["provider_id"] = row["provider_id"]
         out["kind"] = row["provider_kind"]

@@ -174,13 +174,27 @@ class ComputeCreate(Request, frozen=True):
 
 
 class ComputeSpecPatch(Request, frozen=True):
-    """The part of a compute that changes in place: its number of nodes."""
+    """What is wanted otherwise: ``nodes`` at once, the rest with the next generation. null: as it is.
 
-    nodes: NodeBounds
+    A field that is named replaces the whole of it.
+    """
+
+    nodes: NodeBounds | None = None
+    specs: Annotated[tuple[Spec, ...], Meta(max_length=32)] | None = None
+    selection: Selection | None = None
+    allocation: Allocation | None = None
+    image: Image | None = None
+    worker: Worker | None = None
+    options: Options | None = None
+    plugins: Annotated[tuple[PluginRef, ...], Meta(max_length=32)] | None = None
+    retry: RetryPolicy | None = None
+    volumes: Annotated[tuple[Volume, ...], Meta(max_length=32)] | None = None
+    delete_on_exit: bool | None = None
+    ttl: WholeSeconds | None = None
 
 
 class GenerationCreate(Request, frozen=True):
-    """A new generation: of the spec as it stands, or of an earlier one (``source``)."""
+    """A new generation: of the spec as it stands, drift included, or of an earlier one (``source``)."""
 
     source: Annotated[int, Meta(ge=1)] | None = None
     force: bool = False
@@ -201,7 +215,7 @@ class Lease(Answer, frozen=True):
 
 
 class ComputeStatus(Answer, frozen=True):
-    """What has been observed of a compute."""
+    """What has been observed of a compute. ``drift``: what of its spec waits for a new generation."""
 
     state: ComputeState
     observed_generation: int
