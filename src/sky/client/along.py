@@ -36,7 +36,7 @@ _OURS = __name__.partition(".")[0]
 def take_own(function: Callable[..., Any]) -> None:
     """Have classes and functions of the function's module travel by value, unless the module is installed."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is not None and module.__name__ != "__main__" and _file(module) and not _installed(module):
+    if module is not None and module.__name__ != "__main__" and _file(module) and not is_installed(module):
         cloudpickle.register_pickle_by_value(module)
 
 
@@ -107,7 +107,7 @@ def _folder(module: ModuleType) -> Path:
 def _beside(top: ModuleType, folder: Path) -> bool:
     """Whether a module or package lies in a folder itself, and is neither installed nor this one."""
     file = _file(top)
-    if file is None or top.__name__ in (_OURS, "__main__") or _installed(top):
+    if file is None or top.__name__ in (_OURS, "__main__") or is_installed(top):
         return False
     place = file.parent if file.name == PACKAGE else file
     return file.suffix == ".py" and place.parent == folder
@@ -118,5 +118,9 @@ def _file(module: ModuleType) -> Path | None:
     return Path(file).resolve() if isinstance(file, str) else None
 
 
-def _installed(module: ModuleType) -> bool:
-    return (module.__file__ or "").startswith(_INSTALLED)
+def is_installed(module: ModuleType) -> bool:
+    """Whether a module is one that a node has too, or can be told to install: it travels by name."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return module.__name__ in sys.builtin_module_names
+    return file.startswith(_INSTALLED) or module.__name__.partition(".")[0] == _OURS

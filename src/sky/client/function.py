@@ -12,15 +12,35 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, cast, overload
+from types import MethodType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    cast,
+    overload,
+)
 
 if TYPE_CHECKING:
     from sky.client.handles import Future
+    from sky.client.pack import Packed
     from sky.wire.v1 import RetryPolicy
 
+SHOWN_CHARS_MAX = 200
+"""Longer arguments are shown in part."""
+NOT_OURS = ("remote", "spawn", "map", "starmap", "delay", "submit", "apply_async", "call")
+"""What is called so elsewhere, and is an operator or a function here."""
+
 P = ParamSpec("P")
+P2 = ParamSpec("P2")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
@@ -79,30 +99,76 @@ class Pending(Generic[R_co]):
 
     def __rshift__(self, target: Target) -> R_co:
         """Run it on one node, wait, and give back what it returned or raise what it raised."""
-        settled = target.call_one(self)
+        settled = require_target(target).call_one(self)
         if settled.error is not None:
             raise settled.error
         return settled.unwrap()
 
     def __matmul__(self, target: Target) -> list[R_co]:
         """Run it on every node, wait, and give back what each returned, by rank."""
-        settled = target.call_all(self)
+        settled = require_target(target).call_all(self)
         if settled.error is not None:
             raise settled.error
         return settled.unwrap()
 
     def __gt__(self, target: Target) -> Future[R_co]:
         """Send it and go on: the future is what it will have returned."""
-        return target.submit(self)
+        return require_target(target).submit(self)
 
     def __and__(self, other: Pending[S]) -> Together[R_co, S]:
         """This call and another, side by side."""
         return Together(self, other)
 
     def __repr__(self) -> str:
-        given = [repr(value) for value in self.args]
-        given += [f"{name}={value!r}" for name, value in self.kwargs.items()]
+        given = [_short(value) for value in self.args]
+        given += [f"{name}={_short(value)}" for name, value in self.kwargs.items()]
         return f"{self.function.name}({', '.join(given)})"
+
+    if not TYPE_CHECKING:
+        # For people: a checker of types says the same in its own words.
+
+        def __bool__(self) -> bool:
+            raise TypeError(f"{_not_sent(self)}, so it is neither true nor false")
+
+        def __iter__(self) -> Any:
+            raise TypeError(f"{_not_sent(self)}, so it has no items")
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise AttributeError(f"{_not_sent(self)}, so it has no {name!r}", name=name, obj=self)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def _not_sent(call: Pending[Any]) -> str:
+    return f"{call!r} describes a call that was not sent (send it: `call >> compute`; run it here: `.local`)"
+
+
+def require_target(target: Target) -> Target:
+    """The target, or TypeError: calls go to a compute that is open."""
+    if isinstance(target, type) or not hasattr(target, "call_one"):
+        raise TypeError(f"calls are sent to an open sky.Compute, and {target!r} is none")
+    return target
+
+
+def require_call(given: Any) -> Pending[Any]:
+    """The call, or TypeError saying how to make one of what was given instead."""
+    if isinstance(given, Pending):
+        return cast("Pending[Any]", given)
+    shown = _short(given)
+    if isinstance(given, Function):
+        hint = "call it first"
+    elif isinstance(given, list | tuple):
+        hint = "give its elements one by one: sky.gather(*calls)"
+    elif callable(given):
+        hint = "put @sky.function above it, and call it"
+    else:
+        hint = "calling a function made with @sky.function gives one"
+    raise TypeError(f"{shown} is no call that could be sent: {hint}")
 
 
 class Together(Generic[*Ts]):
@@ -119,7 +185,7 @@ class Together(Generic[*Ts]):
 
     def __rshift__(self, target: Target) -> tuple[*Ts]:
         """Run them all, wait for all, and give back what each returned, in this order."""
-        settled = target.collect(self.calls)
+        settled = require_target(target).collect(self.calls)
         if settled.error is not None:
             raise settled.error
         return cast("tuple[*Ts]", settled.unwrap())
@@ -136,16 +202,27 @@ class Function(Generic[P, R]):
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
+        if isinstance(function, staticmethod | classmethod):
+            raise TypeError("@sky.function goes below @staticmethod and @classmethod, next to the function")
+        if not callable(function):
+            raise TypeError(f"@sky.function goes above a function, and {function!r} is none")
+        if timeout is not None and not _seconds(timeout):
+            raise ValueError(f"timeout is in seconds and more than 0, not {timeout!r}")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or getattr(function, "__qualname__", repr(function))
         self.timeout = timeout
         self.retry = retry
+        self.packed: list[Packed] | None = None
+        """Of one that stays as it was: its payload, once there is one."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pending[R]:
         """Describe a call. Raises TypeError at once when the arguments do not fit."""
         if self._signature is not None:
-            self._signature.bind(*args, **kwargs)
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as wrong:
+                raise TypeError(f"{self.name}(): {wrong}") from None
         return Pending(self, args, kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -165,6 +242,32 @@ class Function(Generic[P, R]):
         )
         return changed
 
+    def as_it_is(self) -> Function[P, R]:
+        """The same function, which the calls made of it send as it is when the first of them is sent."""
+        kept = self.options()
+        kept.packed = []
+        return kept
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Function[P, R]: ...
+    @overload
+    def __get__(
+        self: Function[Concatenate[Any, P2], R], instance: object, owner: Any = None
+    ) -> Function[P2, R]: ...
+    def __get__(self, instance: object | None, owner: Any = None) -> Any:
+        """As a method of a class: bound to an object, which travels along with each call."""
+        if instance is None:
+            return self
+        bound = MethodType(self.function, instance)
+        return Function[..., R](bound, name=self.name, timeout=self.timeout, retry=self.retry)
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """The names of the parameters that may be given by position."""
+        parameters = self._signature.parameters.values() if self._signature is not None else ()
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(one.name for one in parameters if one.kind in kinds)
+
     @property
     def streams(self) -> bool:
         """Whether a call gives items one by one."""
@@ -180,10 +283,32 @@ class Function(Generic[P, R]):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         state.pop("_signature", None)
+        state["packed"] = None
         return state
 
     def __repr__(self) -> str:
         return f"<sky.function {self.name}>"
+
+    if not TYPE_CHECKING:
+        # For people: a checker of types says the same in its own words.
+
+        def __rshift__(self, target: Any) -> Any:
+            require_call(self)
+
+        __matmul__ = __gt__ = __and__ = __rshift__
+
+        def __getattr__(self, name: str) -> Any:
+            if name in NOT_OURS:
+                hint = (
+                    "send a call with `function(...) >> compute` (and wait) or `> compute` (a future), many"
+                    " with `sky.map(function, values) >> compute`, and run one here with `.local(...)`"
+                )
+                raise AttributeError(f"a sky.function has no {name!r}: {hint}", name=name, obj=self)
+            raise AttributeError(f"a sky.function has no attribute {name!r}", name=name, obj=self)
+
+
+def _seconds(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
 
 
 def _run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:

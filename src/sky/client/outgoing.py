@@ -1,38 +1,36 @@
 """A described call made ready to be sent: packed once, small arguments inline, large ones by name.
 
-Decides: what is inline and what is a blob, and how long a packed function stands for the function.
+Decides: what is inline and what is a blob, and when a packed function still stands for the function.
 Never: sends. Follows: the same bytes go out on every retry; a function that the daemon has is not sent again;
-one whose globals have changed (a notebook's cell was run again) goes out as it is now.
+one whose globals have changed (a line above, or a notebook's cell that was run again) goes out as it is now.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sky.client.function import Pending
+from sky.client.function import Function, Pending, require_call
 from sky.client.pack import Packed, hash_of, pack_arguments, pack_function
-from sky.kit.clock import SystemClock
+from sky.client.standing import Look
 from sky.wire import v1
 
-KEEP_S = 0.25
-"""How long a packed function stands for the function: nobody changes what it reads faster than that."""
-KEEP_TIMES = 20
-"""And at least this many times as long as packing it took."""
+KEPT_MAX = 64
+"""So many functions are remembered as they were packed, the last used ones."""
+KEPT_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     packed: Packed
-    until_s: float
+    look: Look
 
 
-_clock = SystemClock()
-_kept: weakref.WeakKeyDictionary[Callable[..., Any], _Kept] = weakref.WeakKeyDictionary()
+_kept: OrderedDict[int, _Kept] = OrderedDict()
 _packing = threading.Lock()
 _NONE = pack_arguments((), {}, "")
 
@@ -77,11 +75,14 @@ class Outgoing:
 
 
 def prepare(call: Pending[Any]) -> Outgoing:
-    """Pack a call. Raises PackError naming the function or argument that cannot travel."""
-    function = call.function
+    """Pack a call. Raises PackError naming the function or argument that cannot travel, TypeError for what is
+    no call."""
+    function = require_call(call).function
     # The function first: packing it says which classes of its module travel by value, in arguments too.
-    packed = _function(function.function, function.name)
-    content = pack_arguments(call.args, call.kwargs, function.name) if call.args or call.kwargs else _NONE
+    packed = _function(function)
+    content = _NONE
+    if call.args or call.kwargs:
+        content = pack_arguments(call.args, call.kwargs, function.name, function.positional)
     inline: bytes | None = None
     blob: Packed | None = None
     if isinstance(content, bytes) and len(content) <= v1.INLINE_ARGUMENT_BYTES_MAX:
@@ -92,17 +93,25 @@ def prepare(call: Pending[Any]) -> Outgoing:
     return Outgoing(packed, inline, blob, timeout_s, function.retry, function.streams)
 
 
-def _function(function: Callable[..., Any], name: str) -> Packed:
+def _function(function: Function[..., Any]) -> Packed:
     with _packing:
-        now_s = _clock.monotonic_s()
-        try:
-            known = _kept.get(function)
-        except TypeError:
-            # It cannot be referred to weakly: nothing to keep it by.
-            return pack_function(function, name)
-        if known is not None and now_s < known.until_s:
-            return known.packed
-        packed = pack_function(function, name)
-        spent_s = _clock.monotonic_s() - now_s
-        _kept[function] = _Kept(packed, now_s + max(KEEP_S, spent_s * KEEP_TIMES))
+        if function.packed:
+            return function.packed[0]
+        packed = _as_it_is_now(function.function, function.name)
+        if function.packed is not None:
+            function.packed.append(packed)
         return packed
+
+
+def _as_it_is_now(function: Callable[..., Any], name: str) -> Packed:
+    look = Look(function)
+    known = _kept.pop(id(function), None)
+    if known is None or not look.same(known.look):
+        known = _Kept(pack_function(function, name), look)
+    if look.sure:
+        _kept[id(function)] = known
+        while (
+            len(_kept) > KEPT_MAX or sum(len(kept.packed.content) for kept in _kept.values()) > KEPT_BYTES_MAX
+        ):
+            _kept.popitem(last=False)
+    return known.packed

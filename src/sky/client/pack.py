@@ -10,10 +10,14 @@ class of ``__main__``. Two processes need not pack one function into equal bytes
 from __future__ import annotations
 
 import hashlib
+import io
 import linecache
 import pickle
+import sys
 import types
-from collections.abc import Callable, Iterable
+import warnings
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -22,6 +26,7 @@ import lz4.frame
 from sky.client import along
 from sky.client.errors import PackError, RemoteTraceback, TaskFailed
 from sky.client.request import CutShort, Pieces
+from sky.kit import culprit
 from sky.kit.context import SOURCE_ATTRIBUTE
 from sky.kit.folding import Folding, Unfolding
 
@@ -32,6 +37,9 @@ SMALL_BYTES = 64 * 1024
 SOURCE_CHARS_MAX = 256 * 1024
 """Longer files travel without their source, and remote tracebacks show no lines of them."""
 PROTOCOL = 5
+LARGE_FUNCTION_BYTES = 64 * 1024 * 1024
+"""A function larger than this is remarked upon: what it reads from around it goes along."""
+_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, OSError)
 
 
 class Packed(NamedTuple):
@@ -42,16 +50,56 @@ class Packed(NamedTuple):
     name: str | None = None
 
 
+_OTHERS: MutableMapping[type, Callable[[Any], Any]] = vars(cloudpickle.Pickler)["dispatch_table"]
+
+
+def _of_file(file: io.TextIOWrapper) -> Any:
+    if file in (sys.stdout, sys.stderr):
+        return _OTHERS[io.TextIOWrapper](file)
+    raise pickle.PicklingError(f"cannot pickle the open file {file.name!r}")
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Refuses open files: pickled, a file would be a copy of its content, whatever its size."""
+
+    dispatch_table: Mapping[type, Callable[[Any], Any]] = ChainMap({io.TextIOWrapper: _of_file}, _OTHERS)
+
+
+class _Nowhere:
+    """Takes a pickle that nobody wants."""
+
+    def write(self, content: Any) -> int:
+        return memoryview(content).nbytes
+
+
 def pack(value: Any, what: str = "the value") -> bytes | Pieces:
-    """The payload of a value, in pieces if it is large. Raises PackError saying what cannot travel."""
+    """The payload of a value, in pieces if it is large. Raises PackError saying what in ``what`` cannot
+    travel, and where it is."""
+    try:
+        return _folded(value)
+    except _UNPICKLABLE as failed:
+        raise _refused(what, failed, culprit.find(value, _packs)) from failed
+
+
+def _folded(value: Any) -> bytes | Pieces:
     parts: list[bytes] = []
     folding = Folding(lambda piece: parts.append(bytes(piece)))
-    try:
-        cloudpickle.Pickler(folding, protocol=PROTOCOL).dump(value)
-    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as failed:
-        raise PackError(f"{what} cannot be sent to a node: {failed}") from failed
+    _Pickler(folding, protocol=PROTOCOL).dump(value)
     content = folding.close()
     return Pieces(parts) if content is None else content
+
+
+def _refused(what: str, failed: Exception, found: culprit.Culprit | None) -> PackError:
+    said = f"{found} ({failed})" if found else str(failed)
+    return PackError(f"{what} cannot be sent to a node: {said}")
+
+
+def _packs(value: Any) -> bool:
+    try:
+        _Pickler(_Nowhere(), protocol=PROTOCOL).dump(value)
+    except _UNPICKLABLE:
+        return False
+    return True
 
 
 def hash_of(content: bytes | Pieces) -> str:
@@ -85,9 +133,21 @@ def unpack_from(pieces: Iterable[bytes], size: int | None, what: str = "the resu
         raise PackError(f"{what} cannot be read here: {said}") from failed
 
 
-def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> bytes | Pieces:
-    """The payload of a call's arguments."""
-    return pack((args, kwargs), f"an argument of {name}()")
+def pack_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], name: str, parameters: Sequence[str] = ()
+) -> bytes | Pieces:
+    """The payload of a call's arguments. ``parameters`` are the names of the positional ones."""
+    try:
+        return _folded((args, kwargs))
+    except _UNPICKLABLE as failed:
+        # Looked at flat, so that what is wrong is called what its function calls it.
+        positional = [
+            *parameters[: len(args)],
+            *(f"argument {n + 1}" for n in range(len(parameters), len(args))),
+        ]
+        names = dict(enumerate((*positional, *kwargs)))
+        found = culprit.find((*args, *kwargs.values()), _packs, names)
+        raise _refused(f"an argument of {name}()", failed, found) from failed
 
 
 def pack_function(function: Callable[..., Any], name: str) -> Packed:
@@ -106,6 +166,12 @@ def pack_function(function: Callable[..., Any], name: str) -> Packed:
             raise
         with along.by_name(neighbours):
             content = pack(told, f"the function {name}()")
+    if len(content) > LARGE_FUNCTION_BYTES:
+        warnings.warn(
+            f"the function {name}() is {len(content) / 1e6:.0f} MB with the variables that it reads from"
+            " around it: what is large is better an argument, or made on the node",
+            stacklevel=2,
+        )
     return Packed(hash_of(content), content, name)
 
 

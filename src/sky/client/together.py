@@ -12,7 +12,7 @@ import itertools
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from typing import Any, Generic, Literal, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from sky.client.errors import TaskCancelled
 from sky.client.function import Function, Pending
@@ -202,11 +202,11 @@ def mapped(
     Several iterables are read side by side, up to the shortest. They are read as calls are sent, never far
     ahead. ``stream=True`` (or ``.stream()``) gives an iterator, in order or (``ordered=False``) as they come.
     """
-    _require_function(function)
-    calls = itertools.starmap(function, zip(*iterables, strict=False))
+    calls = itertools.starmap(_as_it_is(function), zip(*iterables, strict=False))
     return Streaming(calls, ordered=ordered) if stream else Many(calls)
 
 
-def _require_function(function: object) -> None:
+def _as_it_is(function: object) -> Function[..., Any]:
     if not isinstance(function, Function):
         raise TypeError(f"sky.map takes a function made with @sky.function, not {function!r}")
+    return cast("Function[..., Any]", function).as_it_is()
