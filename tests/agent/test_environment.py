@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import zipfile
@@ -128,6 +131,157 @@ def test_bootstrapping_has_a_limit(node_of: Any, until: Any) -> None:
         failed = until(lambda: failures(node), "a limit", 15.0)
     assert "3 s" in failed[0].error
     until(lambda: not installers(node), "the end of the installer", 2.0)
+
+
+LOGIN = "Basic " + base64.b64encode(b"me:not-for-calls").decode()
+
+
+class _Private(SimpleHTTPRequestHandler):
+    """An index that shows nothing to whoever does not log in."""
+
+    def do_GET(self) -> None:
+        if self.headers.get("Authorization") == LOGIN:
+            super().do_GET()
+        else:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="index"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Says nothing."""
+
+
+def seen_variables() -> dict[str, str]:
+    return dict(__import__("os").environ)
+
+
+def test_a_private_index_is_reached_with_the_netrc_and_calls_do_not_see_it(
+    node_of: Any, until: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "index" / "tiny-for-test"
+    folder.mkdir(parents=True)
+    name = wheel(folder, "tiny_for_test", "VALUE = 'private'\n").name
+    (folder / "index.html").write_text(f'<a href="{name}">{name}</a>')
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password not-for-calls\n")
+    netrc.chmod(0o600)
+    handler = partial(_Private, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = {"url": f"http://127.0.0.1:{server.server_port}/", "packages": ["tiny_for_test"]}
+        image = {"pip": ["tiny_for_test"], "pip_indexes": [index]}
+        stranger = node_of(image=image).start(ready=False)
+        failed = until(lambda: failures(stranger), "a refusal", 40.0)
+        assert "401" in failed[0].error
+        assert ".netrc" in failed[0].error
+        stranger.end()
+        node = node_of(image=image)
+        node.extra = {
+            "NETRC": str(netrc),
+            "UV_INDEX_OTHER_PASSWORD": "not-for-calls",
+            "PIP_EXTRA_INDEX_URL": "https://me:not-for-calls@index.invalid/simple",
+            "UV_DEFAULT_INDEX_FOR_TEST": "https://not-for-calls@index.invalid/simple",
+            "https_proxy": "http://me:not-for-calls@127.0.0.1:9",
+            "no_proxy": "*",
+            "PIP_DEFAULT_TIMEOUT": "7",
+        }
+        node.start(ready=False)
+        until(lambda: node.daemon.ready, "a ready node", 50.0)
+        server.shutdown()
+    assert node.value(told)[0] == "private"
+    variables = node.value(seen_variables)
+    assert not [name for name, value in variables.items() if "not-for-calls" in value]
+    assert "NETRC" not in variables
+    assert variables["PIP_DEFAULT_TIMEOUT"] == "7"
+
+
+BACKEND = """
+import os, pathlib, time, zipfile
+HERE = pathlib.Path(__file__).parent
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    with (HERE / "begun").open("a") as begun:
+        begun.write("x")
+    for _ in range(1200):
+        if (HERE / "go").exists():
+            break
+        time.sleep(0.05)
+    name = "slow_for_test-1.0"
+    with zipfile.ZipFile(os.path.join(folder, f"{name}-py3-none-any.whl"), "w") as wheel:
+        wheel.writestr("slow_for_test.py", "VALUE = 'built'\\n")
+        info = f"{name}.dist-info"
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: slow-for-test\\nVersion: 1.0\\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return f"{name}-py3-none-any.whl"
+"""
+PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "slow-for-test"
+version = "1.0"
+"""
+
+
+def test_a_builder_that_is_killed_leaves_nothing_that_looks_finished(
+    node_of: Any, daemon: Any, until: Any, tmp_path: Path
+) -> None:
+    source = tmp_path / "slow"
+    source.mkdir()
+    (source / "backend.py").write_text(BACKEND)
+    (source / "pyproject.toml").write_text(PROJECT)
+    spec = {"image": {"pip": [str(source)]}, "envs": str(tmp_path / "envs")}
+    first = node_of(**spec).start(ready=False)
+    until((source / "begun").exists, "a build", 40.0)
+    other = type(daemon)()
+    other.start()
+    second = node_of(**spec)
+    second.daemon = other
+    try:
+        second.start(ready=False)
+        until(lambda: "waiting for another node" in other.text(None), "a second node that waits", 30.0)
+        assert (source / "begun").read_text() == "x"
+        first.signal(signal.SIGKILL)
+        first.wait()
+        # The next one begins as soon as all that the dead one had started is gone.
+        until(lambda: (source / "begun").read_text() == "xx", "a build from the beginning", 40.0)
+        assert list((tmp_path / "envs").glob("*/ready")) == []
+        (source / "go").touch()
+        until(lambda: other.ready, "a ready node", 40.0)
+        assert second.value(lambda: __import__("slow_for_test").VALUE) == "built"
+        [_mark] = (tmp_path / "envs").glob("*/ready")
+        assert not [path for path in (tmp_path / "envs").iterdir() if ".gone-" in path.name]
+    finally:
+        second.end()
+        other.close()
+
+
+def test_environments_that_nobody_uses_make_room(node_of: Any, until: Any, tmp_path: Path) -> None:
+    envs = tmp_path / "envs"
+
+    def environment(name: str) -> Any:
+        path = wheel(tmp_path, name, "VALUE = 1\n")
+        node = node_of(image={"pip": [str(path)]}, envs=str(envs), envs_bytes_max=1).start()
+        [mark] = set(envs.glob("*/ready")) - seen
+        assert json.loads(mark.read_text())["size_bytes"] > 100
+        seen.add(mark)
+        return node, mark
+
+    seen: set[Path] = set()
+    envs.mkdir()
+    (envs / "half" / "lib").mkdir(parents=True)
+    _used, kept = environment("used_for_test")
+    assert not (envs / "half").exists(), "what a dead builder left is taken away"
+    unused, dropped = environment("unused_for_test")
+    unused.end()
+    _last, mark = environment("last_for_test")
+    assert not dropped.parent.exists()
+    assert mark.exists()
+    assert kept.exists(), "an environment that a node uses stays"
+    subprocess.run([kept.parent / "bin/python", "-c", "import used_for_test"], check=True, timeout=30)
 
 
 def failures(node: Any) -> list[Any]:

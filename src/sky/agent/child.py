@@ -91,9 +91,18 @@ def _prepare(setup: Setup, router: Router, port: Port) -> None:
     streams.install(router)
     os.register_at_fork(after_in_child=lambda: _after_fork(router, port))
     os.chdir(setup.work)
+    if setup.included is not None:
+        # As beside a script: before what is installed, and behind what Python itself brings.
+        sys.path.insert(_installed_at(), setup.included)
     sys.path.append(setup.work)
     sys.argv = [""]
     sys.modules["__main__"] = types.ModuleType("__main__")
+
+
+def _installed_at() -> int:
+    """Where on the path installed packages begin."""
+    places = (n for n, entry in enumerate(sys.path) if entry.endswith(("site-packages", "dist-packages")))
+    return next(places, len(sys.path))
 
 
 def _after_fork(router: Router, port: Port) -> None:

@@ -30,6 +30,8 @@ class Setup(Frame, frozen=True, tag=0):
     results: str
     memory_bytes: int | None
     accelerators: tuple[str, ...]
+    included: str | None = None
+    """The folder of the image's included files."""
     plugins: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 

@@ -16,16 +16,17 @@ import sys
 import time
 from collections.abc import Coroutine
 from importlib import metadata
+from pathlib import Path
 
 import aiohttp
 
-from sky.agent import environment, leftovers, surroundings
+from sky.agent import environment, included, leftovers, surroundings, system_packages
 from sky.agent.blobs import Blobs
 from sky.agent.connection import Connection
 from sky.agent.crew import StartFailed
-from sky.agent.environment import Unbuildable
 from sky.agent.executor import Executor
 from sky.agent.frames import Setup
+from sky.agent.installer import Unbuildable
 from sky.agent.journal import Journal
 from sky.agent.launch import Plan
 from sky.agent.leftovers import Warden
@@ -35,6 +36,7 @@ from sky.agent.probe import Probe
 from sky.agent.reporter import Reporter, Source, StreamName
 from sky.agent.sessions import Sessions
 from sky.agent.settings import Settings, Unusable, read
+from sky.agent.shelf import Shelf
 from sky.kit.clock import SystemClock
 from sky.wire.agent import (
     PROTOCOL,
@@ -78,6 +80,8 @@ class Agent:
         self._error: str | None = None
         self._python = ".".join(str(part) for part in sys.version_info[:3])
         self._base = surroundings.variables(settings, boot, os.environ)
+        self._installing = surroundings.for_installers(self._base, os.environ)
+        self._shelf = Shelf(settings.envs, settings.spec.envs_bytes_max)
         self._journal = Journal(settings.home / "journal")
         self._reporter = Reporter(self._window, self._heard)
         self._blobs = Blobs(settings, self._client)
@@ -206,19 +210,22 @@ class Agent:
 
     async def _make_ready(self) -> None:
         """Environment, workers, ready; or the reason why not, said until somebody ends this node."""
-        image = self._settings.spec.image
+        image, says = self._settings.spec.image, self._installer_says
+        work, envs = self._settings.work, self._settings.envs
         phase = "environment"
         try:
             async with asyncio.timeout(image.bootstrap_timeout):
                 self._phase(phase, "started")
-                envs = self._settings.envs
-                python = await environment.prepare(image, envs, self._base, self._installer_says)
+                sha256 = image.includes_sha256
+                files = await included.prepare(sha256, self._shelf, self._blobs, work, says)
+                await system_packages.install(image.apt, envs / "apt.lock", self._installing, says)
+                python = await environment.prepare(image, self._shelf, self._installing, says)
                 self._phase(phase, "completed")
                 phase = "workers"
                 self._phase(phase, "started")
                 variables = surroundings.with_python(self._base, python)
                 self._sessions.set_environment(variables)
-                self._python = await self._executor.start(self._plan(python, variables))
+                self._python = await self._executor.start(self._plan(python, variables, files))
                 self._phase(phase, "completed")
         except TimeoutError:
             await self._not_ready(phase, f"it took longer than {image.bootstrap_timeout} s")
@@ -246,7 +253,7 @@ class Agent:
     def _installer_says(self, stream: StreamName, text: str) -> None:
         self._reporter.console(_INSTALLER, stream, text, text.count("\n"), None)
 
-    def _plan(self, python: str, variables: dict[str, str]) -> Plan:
+    def _plan(self, python: str, variables: dict[str, str], files: Path | None) -> Plan:
         settings = self._settings
         return Plan(
             python=python,
@@ -261,6 +268,7 @@ class Agent:
                 results=str(settings.results),
                 memory_bytes=settings.memory_bytes,
                 accelerators=settings.spec.accelerators,
+                included=None if files is None else str(files),
                 plugins=tuple((plugin.kind, plugin.params) for plugin in settings.spec.plugins),
             ),
         )

@@ -21,13 +21,18 @@ FIRST_LEASE_S = 120.0
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The node as its daemon describes it. ``memory_gb`` limits each worker; None: no limit."""
+    """The node as its daemon describes it. ``memory_gb`` limits each worker; None: no limit.
+
+    ``envs``: where environments and included files are shared with other nodes; ``envs_bytes_max``: what
+    those may amount to before unused ones are taken away.
+    """
 
     image: Image = Image()
     worker: Worker = Worker()
     cpus: int = 1
     memory_gb: float | None = None
     envs: str | None = None
+    envs_bytes_max: int = 20 * GIB
     compute: str = ""
     rank: int = 0
     accelerators: tuple[str, ...] = ()
@@ -88,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def envs(self) -> Path:
-        """Virtual environments, shared with the other nodes of this machine."""
+        """Virtual environments and included files, shared with the other nodes of this machine."""
         return Path(self.spec.envs) if self.spec.envs else self.home / "envs"
 
     def token(self) -> str:

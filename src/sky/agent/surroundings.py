@@ -1,13 +1,15 @@
 """Environment variables of calls and commands, and the folders that a node's home has.
 
 Decides: what user code finds in its environment: the image's variables, thread counts, folders, its node.
-Never: passes on how the agent reaches its daemon. Follows: every process of this agent carries
+Never: passes on how the agent reaches its daemon, or the password of a package index or proxy: those are for
+installers alone. Follows: every process of this agent carries
 ``SKY_AGENT_BOOT``, by which it is found when the agent is gone (see ``leftovers``).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 from collections.abc import Mapping
@@ -17,6 +19,10 @@ from sky.agent.settings import Settings
 
 BOOT_VARIABLE = "SKY_AGENT_BOOT"
 NODE_VARIABLE = "SKY_AGENT_NODE"
+_INSTALLERS = re.compile(r"PIP_\w+|UV_\w+|(?i:https?|all)_(?i:proxy)")
+"""How installers reach package indexes."""
+_SECRET_NAME = re.compile(r"TOKEN|PASSWORD|SECRET|CREDENTIAL|USERNAME|_KEY$")
+_SECRET_VALUE = re.compile(r"://[^/\s@]+@")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -36,9 +42,13 @@ def raise_file_limit() -> None:
 
 
 def variables(settings: Settings, boot: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of installers, and the base of everything else's."""
+    """The base of the environment of everything that this agent starts."""
     spec = settings.spec
-    own = {name: value for name, value in inherited.items() if not name.startswith("SKY_AGENT_")}
+    own = {
+        name: value
+        for name, value in inherited.items()
+        if not name.startswith("SKY_AGENT_") and not _for_installers_only(name, value)
+    }
     own.update(dict.fromkeys(_THREAD_VARIABLES, str(max(1, spec.cpus // settings.slots))))
     if "PYTHONPATH" in own:
         # Calls begin in another folder, where a relative entry would mean something else.
@@ -67,6 +77,20 @@ def variables(settings: Settings, boot: str, inherited: Mapping[str, str]) -> di
         }
     )
     return own
+
+
+def for_installers(base: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of installers: ``base``, and how they reach package indexes, with passwords."""
+    told = {name: value for name, value in inherited.items() if _for_installers_only(name, value)}
+    return {**told, **base}
+
+
+def _for_installers_only(name: str, value: str) -> bool:
+    """Whether a variable holds a password, or leads to one."""
+    if name == "NETRC":
+        return True
+    secret = _SECRET_NAME.search(name) or _SECRET_VALUE.search(value)
+    return secret is not None and _INSTALLERS.fullmatch(name) is not None
 
 
 def with_python(environment: Mapping[str, str], python: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
+import msgspec
 from cyclopts import Parameter
 
 from sky.cli import definition, output, render, toml
@@ -22,6 +23,7 @@ from sky.cli.errors import FAILED, REFUSED, CliError, usage
 from sky.cli.watch import compute_until
 from sky.client import calls
 from sky.client.events import Seen
+from sky.client.progress import installing
 from sky.wire import v1
 
 app = noun("compute")
@@ -62,10 +64,11 @@ def create(
     if name and name_ and name != name_:
         raise usage(f"two names were given, {name!r} and {name_!r}", "give one")
     said = definition.from_options(options)
-    wanted, full = _definition(name or name_, said, spec)
+    wanted, full, base = _definition(name or name_, said, spec)
     checked = definition.checked(full, said)
     with creating() as api:
         _tell_price(api, checked)
+        checked = _with_files(api, checked, base)
         compute = api.send(calls.create_compute(v1.ComputeCreate(spec=checked, name=wanted)))
         if output_ == "table":
             output.say(compute.id)
@@ -82,17 +85,37 @@ def create(
 
 def _definition(
     name: str | None, said: dict[str, Any], file: Path | None
-) -> tuple[str | None, dict[str, Any]]:
-    """The name and the full definition that the command line, a file or ``sky.toml`` gives."""
+) -> tuple[str | None, dict[str, Any], Path]:
+    """The name and the full definition that the command line, a file or ``sky.toml`` gives.
+
+    And where its relative paths begin: beside the file that names them, or here.
+    """
+    here = Path.cwd()
     if file is not None:
         base, named = definition.read_spec(file)
         if name is None and named is not None:
             name = str(named)
+        folder = here if "includes" in said else file.absolute().parent
         if not said:
-            return name, base
-        return name, definition.expand(definition.merged(base, said))
+            return name, base, folder
+        return name, definition.expand(definition.merged(base, said)), folder
     base = (toml.compute(name) or {}) if name else {}
-    return name, definition.expand(definition.merged(base, said))
+    place = toml.find() if base and "includes" not in said else None
+    folder = here if place is None else place.parent
+    return name, definition.expand(definition.merged(base, said)), folder
+
+
+def _with_files(api: Api, spec: v1.ComputeSpec, base: Path) -> v1.ComputeSpec:
+    """The definition with its included files stored, and named."""
+    image = spec.image
+    if not image.includes or image.includes_sha256 is not None:
+        return spec
+    from sky.client import flows, includes
+
+    output.progress("sends the included files …")
+    sha256 = flows.run(api.http, includes.store(image.includes, image.excludes, base))
+    output.clear_progress()
+    return msgspec.structs.replace(spec, image=msgspec.structs.replace(image, includes_sha256=sha256))
 
 
 def _tell_price(api: Api, spec: v1.ComputeSpec) -> None:
@@ -149,7 +172,12 @@ def _until_ready(api: Api, compute: v1.Compute, timeout_s: float) -> tuple[v1.Co
     what = render.title(compute)
     try:
         last, done = compute_until(
-            api, compute.id, lambda c: c.status.state in ended, timeout_s=timeout_s, shown=_show_look
+            api,
+            compute.id,
+            lambda c: c.status.state in ended,
+            timeout_s=timeout_s,
+            shown=_show_look,
+            said=_show_installing,
         )
     except KeyboardInterrupt:
         output.note(f"{what} goes on being created; `sky compute delete {what} --yes` ends that")
@@ -166,6 +194,11 @@ def _until_ready(api: Api, compute: v1.Compute, timeout_s: float) -> tuple[v1.Co
     message = f"{what} is still {last.status.state} after {timeout_s:g} s{reason}"
     hint = f"it goes on: `sky why {what}` tells what it waits for"
     return last, CliError("timed_out", message, hint, FAILED)
+
+
+def _show_installing(event: v1.ConsoleEvent) -> None:
+    for line in installing(event):
+        output.note(line)
 
 
 def _show_look(compute: v1.Compute, seen: Seen | None) -> None:

@@ -25,7 +25,7 @@ from sky.wire import v1
 SPEC_FILE_BYTES_MAX = 4 * 1024 * 1024
 MACHINE_FIELDS = frozenset(v1.Spec.__struct_fields__) - {"provider"}
 COMPUTE_FIELDS = frozenset(v1.ComputeSpec.__struct_fields__)
-IMAGE_SHORTCUTS = frozenset({"python", "pip", "apt", "env"})
+IMAGE_SHORTCUTS = frozenset({"python", "pip", "pip_indexes", "apt", "env", "includes", "excludes", "base"})
 VALUE_CHARS_MAX = 60
 SHORT_FIELDS = MACHINE_FIELDS | IMAGE_SHORTCUTS | {"provider"}
 DURATION = re.compile(r"(\d+)\s*([smhd]?)")
@@ -61,8 +61,23 @@ class Options:
     selection: Annotated[v1.Selection | None, Parameter(help="Which offer to take.")] = None
     python: Annotated[str | None, Parameter(metavar="X.Y", help="Python of the nodes.")] = None
     pip: Annotated[tuple[str, ...], Many, Parameter(metavar="PACKAGE", help="Package to install.")] = ()
+    pip_indexes: Annotated[
+        tuple[str, ...],
+        Many,
+        Parameter(name="--pip-index", metavar="URL", help="Package index to look in first."),
+    ] = ()
     apt: Annotated[
         tuple[str, ...], Many, Parameter(metavar="PACKAGE", help="System package to install.")
+    ] = ()
+    includes: Annotated[
+        tuple[str, ...],
+        Many,
+        Parameter(name="--include", metavar="PATH", help="File or folder that goes along."),
+    ] = ()
+    excludes: Annotated[
+        tuple[str, ...],
+        Many,
+        Parameter(name="--exclude", metavar="PATTERN", help="What stays behind, as in a .gitignore."),
     ] = ()
     env: Annotated[tuple[str, ...], Many, Parameter(metavar="NAME=VALUE", help="Environment variable.")] = ()
     executor: Annotated[str | None, Parameter(metavar="KIND", help="thread, process or loky.")] = None
@@ -137,6 +152,10 @@ def expand(short: dict[str, Any]) -> dict[str, Any]:
     image = {name: short[name] for name in IMAGE_SHORTCUTS if name in short}
     if isinstance(full.get("image", {}), dict):
         full["image"] = {"python": HERE, **full.get("image", {}), **image}
+        indexes = full["image"].get("pip_indexes")
+        if isinstance(indexes, list | tuple):
+            several = cast("list[Any]", indexes)
+            full["image"]["pip_indexes"] = [{"url": i} if isinstance(i, str) else i for i in several]
     if isinstance(full.get("worker", {}), dict):
         full["worker"] = {"executor": "process", **full.get("worker", {})}
     if isinstance(full.get("ttl"), str):

@@ -87,10 +87,11 @@ def compute_until(
     *,
     timeout_s: float,
     shown: Callable[[v1.Compute, Seen | None], None],
+    said: Callable[[v1.ConsoleEvent], None] | None = None,
 ) -> tuple[v1.Compute, bool]:
     """Look at a compute until ``done`` or the time is over; the last look, and whether it was done.
 
-    ``shown`` is told of every look and of the event that led to it.
+    ``shown`` is told of every look and of the event that led to it, ``said`` of what nodes write.
     """
     from sky.client import calls
 
@@ -110,10 +111,13 @@ def compute_until(
                     return now, True
                 if time.monotonic() > deadline_s:
                     return now, False
-            seen = _next_of_interest(feed, min(LOOK_S, max(0.0, deadline_s - time.monotonic())))
+            left_s = max(0.0, deadline_s - time.monotonic())
+            seen = _next_of_interest(feed, min(LOOK_S, left_s), said)
 
 
-def _next_of_interest(feed: Feed, timeout_s: float) -> Seen | None:
+def _next_of_interest(
+    feed: Feed, timeout_s: float, said: Callable[[v1.ConsoleEvent], None] | None
+) -> Seen | None:
     """The last event about states among those that are there; waits for the first of them.
 
     What programs print is no reason to ask again, and a history that comes at once is one reason.
@@ -125,5 +129,7 @@ def _next_of_interest(feed: Feed, timeout_s: float) -> Seen | None:
         seen = feed.next(GATHER_S if found is not None else max(GATHER_S, left_s))
         if seen is not None and isinstance(seen.event, v1.ComputeEvent | v1.NodeEvent | v1.PhaseEvent):
             found = seen
+        if seen is not None and said is not None and isinstance(seen.event, v1.ConsoleEvent):
+            said(seen.event)
         if seen is None or left_s <= 0:
             return found

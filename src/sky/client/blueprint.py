@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sky.client import calls, flows
+from sky.client.errors import CapabilityMismatch
 from sky.client.http import Http
-from sky.client.includes import archive
+from sky.client.includes import name_of, store
 from sky.client.request import Call
 from sky.client.resources import (
+    HERE,
     AnyPlugin,
     Executor,
     Image,
@@ -80,9 +82,7 @@ class Blueprint:
         """The request for this compute, what it includes uploaded first."""
         includes_sha256: str | None = None
         if self.image.includes:
-            packed = archive(self.image.includes, self.image.excludes)
-            flows.run(http, flows.upload(packed))
-            includes_sha256 = packed.sha256
+            includes_sha256 = flows.run(http, store(self.image.includes, self.image.excludes))
         return calls.create_compute(v1.ComputeCreate(spec=self.spec(includes_sha256), name=name))
 
     def spec(self, includes_sha256: str | None = None) -> v1.ComputeSpec:
@@ -111,6 +111,9 @@ class Blueprint:
         missing = [package for package in self.image.pip if package not in there.image.pip]
         if missing:
             said.append(f"its image does not name {', '.join(missing)}")
+        includes = self.image.includes
+        if includes and name_of(includes, self.image.excludes) != there.image.includes_sha256:
+            said.append("its included files are not as they are here now")
         return " and ".join(said)
 
     def _specs(self) -> tuple[Spec, ...]:
@@ -128,6 +131,20 @@ class Blueprint:
             cpus=self.cpus,
             memory_gb=self.memory_gb,
             max_hourly_cost=self.max_hourly_cost,
+        )
+
+
+def check_python(there: v1.Compute) -> None:
+    """Raises CapabilityMismatch for a compute whose nodes cannot open what this Python packs."""
+    has = there.spec.image.python
+    if has is not None and has.split(".")[:2] != HERE.split("."):
+        label = there.name or there.id
+        raise CapabilityMismatch(
+            f"compute {label} runs Python {has} and this program runs on {HERE}: functions do not travel "
+            f"between minor versions. Use another name, or run this with Python {has}",
+            "capability_mismatch",
+            422,
+            details={"field": "image.python", "value": has, "expected": HERE},
         )
 
 

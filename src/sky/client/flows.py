@@ -98,9 +98,9 @@ async def arun(http: AsyncHttp, flow: Flow[T], *, patience_s: float | None = Non
 # ── content ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def upload(packed: Packed) -> Flow[None]:
+def upload(packed: Packed, *, ask_first: bool = False) -> Flow[None]:
     """Store content that others name by its hash; large content only when it is not there."""
-    if len(packed.content) >= BLOB_ASK_FIRST_BYTES:
+    if ask_first or len(packed.content) >= BLOB_ASK_FIRST_BYTES:
         try:
             yield from ask(calls.has_blob(packed.sha256))
             return

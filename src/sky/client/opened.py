@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable
 
 from sky.client import daemon, flows
-from sky.client.blueprint import Blueprint
+from sky.client.blueprint import Blueprint, check_python
 from sky.client.console import Console
-from sky.client.errors import ApiError, DaemonUnreachable, NotAccepting
+from sky.client.errors import ApiError, CapabilityMismatch, DaemonUnreachable, NotAccepting
 from sky.client.events import Follower, Reader, Seen
 from sky.client.http import Http
 from sky.client.lease import LEASE_S, Lease, new_owner
@@ -87,8 +87,14 @@ class Opened:
                 if not refused.retryable and refused.status < 500:
                     self._request = None  # Nothing came of it, so nothing is left behind.
                 raise
-            self.compute, self._attached = found
-            compute = self.compute
+            compute, self._attached = found
+            if self._attached:
+                try:
+                    check_python(compute)
+                except CapabilityMismatch:
+                    self._request = None  # It is not ours, and nothing was begun.
+                    raise
+            self.compute = compute
             progress.say(f"{'attached to' if self._attached else 'asked for'} {_label(compute)}")
             otherwise = self._blueprint.otherwise(compute.spec) if self._attached else ""
             if otherwise and not self._quiet:
@@ -106,7 +112,7 @@ class Opened:
             self.session = Session(http, compute.id, console)
             after = self._now(http, compute.id, owner) if self._attached else 0
             follower = Follower(http, compute=compute.id, types=EVENTS, after=after)
-            self._reader = Reader(follower, _both(readiness, console))
+            self._reader = Reader(follower, _both(readiness, console, progress))
             self._reader.start()
             self.compute = readiness.wait(within_s, progress, attached=self._attached)
             self._was_ready = True
@@ -215,10 +221,11 @@ def _label(compute: v1.Compute) -> str:
     return compute.name or compute.id
 
 
-def _both(readiness: Readiness, console: Console) -> Callable[[Seen], None]:
+def _both(readiness: Readiness, console: Console, progress: Progress) -> Callable[[Seen], None]:
     def heard(seen: Seen) -> None:
         if isinstance(seen.event, v1.ConsoleEvent):
             console.heard(seen.event)
+            progress.heard(seen.event)
         else:
             readiness.heard(seen)
 

@@ -7,7 +7,10 @@ Never: writes to standard output, or says the same thing twice in a row.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Self
+
+from sky.wire.v1 import ConsoleEvent
 
 FRESH_LINE = "\r\x1b[2K"
 """Back to the first column, and nothing on the line."""
@@ -21,11 +24,13 @@ class Progress:
         self._quiet = quiet
         self._moving = not quiet and sys.stderr.isatty()
         self._said = ""
+        self._over = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over = True
         if self._moving and self._said:
             _write(FRESH_LINE)
 
@@ -35,6 +40,22 @@ class Progress:
             return
         self._said = text
         _write(f"{FRESH_LINE}{text[:CHARS_MAX]}" if self._moving else f"sky: {text}\n")
+
+    def heard(self, event: ConsoleEvent) -> None:
+        """A node wrote this; said while the compute comes up, in lines that stay."""
+        for line in installing(event):
+            if not (self._quiet or self._over):
+                _write(f"{FRESH_LINE if self._moving else ''}sky: {line}\n")
+                self._said = ""
+
+
+def installing(event: ConsoleEvent) -> Iterator[str]:
+    """What the installers of a node say, line by line; nothing for what calls write."""
+    if event.task is None:
+        node = event.node if event.rank is None else f"node {event.rank}"
+        for line in event.content.splitlines():
+            if line.strip():
+                yield f"{node}: {line.rstrip()}"
 
 
 def note(text: str) -> None:

@@ -89,9 +89,14 @@ AnyPlugin = str | Plugin | plugins.Plugin
 class Image:
     """What must be on a node before a call can run there.
 
-    ``pip`` and ``apt`` are requirement lines; ``env`` is the environment of calls; ``includes`` are files and
-    folders of this computer that go along, without what ``excludes`` matches; ``python`` a minor version;
+    ``pip`` and ``apt`` are requirement lines; ``pip_indexes`` addresses of package indexes, whose passwords
+    stay in a ``.netrc``; ``env`` is the environment of calls; ``python`` a minor version;
     ``bootstrap_timeout`` in seconds.
+
+    ``includes`` are files and folders of this computer that go along. Each stands under its own name in the
+    folder that calls start in, and can be imported; of a folder written with a slash at its end, or ``.``,
+    what is in it does. ``excludes`` are patterns as in a ``.gitignore``, from each of these folders; version
+    control, caches and virtual environments stay behind anyway, and so do links.
     """
 
     python: str | None = None

@@ -13,13 +13,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What machines of a kind can do beyond running calls."""
+    """What machines of a kind can do beyond running calls.
+
+    ``apt_setting``: the setting of a provider's configuration that allows apt where the kind does not.
+    """
 
     volumes: bool = False
     apt: bool = False
     base_image: bool = False
     cluster: bool = False
     includes: bool = False
+    apt_setting: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,8 @@ class Capabilities:
 
     ``settle_seconds``: how long a launched machine may be missing from ``find`` and ``machines`` before
     that means that it is gone. ``can_tell_death``: ``find`` notices by itself when a machine has died.
-    ``clustering``: nodes of one compute can reach each other.
+    ``clustering``: nodes of one compute can reach each other. ``apt_setting``: the setting of the
+    configuration, a boolean, that allows apt where it is not allowed without.
     """
 
     volumes: bool = False
@@ -142,6 +143,7 @@ class Capabilities:
     includes: bool = True
     settle_seconds: float = 60.0
     can_tell_death: bool = True
+    apt_setting: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from sky.domain.provider import Abilities, Rules
 from sky.kit import ids
 from sky.store.rows import providers
 from sky.store.tx import Tx
+from sky.verbs.image_rules import INDEX_LOGIN, check_image
 from sky.wire import v1
 from sky.wire.plugins import KINDS, names_of, parse
 
@@ -60,8 +61,10 @@ def check_spec(tx: Tx, spec: v1.ComputeSpec, rules: Rules) -> None:
     for index, plugin in enumerate(spec.plugins):
         _check_plugin(plugin, f"spec.plugins[{index}]", [earlier.kind for earlier in spec.plugins[:index]])
     for index, alternative in enumerate(spec.specs):
-        kind = _kind_of(tx, alternative.provider.kind, f"spec.specs[{index}].provider.kind", rules)
+        ref = alternative.provider.kind
+        kind = _kind_of(tx, ref, f"spec.specs[{index}].provider.kind", rules)
         _check_abilities(spec, kind, rules.kinds[kind].abilities)
+        check_image(tx, spec.image, ref=ref, kind=kind, rules=rules)
     _check_unbuilt(spec)
 
 
@@ -81,10 +84,10 @@ def _check_plugin(plugin: v1.PluginRef, field: str, earlier: list[str]) -> None:
 
 def _check_secrets(spec: v1.ComputeSpec) -> None:
     for field, why in secrets.find(msgspec.to_builtins(spec), "spec"):
-        msg = (
-            f"{field}: {why}, and a spec is served back to whoever reads it; "
-            "put credentials on a provider (POST /v1/providers) or into the environment of the node"
-        )
+        instead = "put credentials on a provider (POST /v1/providers) or into the environment of the node"
+        if field.startswith("spec.image.pip"):
+            instead = f"leave it out: {INDEX_LOGIN}"
+        msg = f"{field}: {why}, and a spec is served back to whoever reads it; {instead}"
         raise SecretInDefinition(msg, details={"field": field})
 
 
@@ -131,16 +134,8 @@ def add_provider(
 
 
 def _check_abilities(spec: v1.ComputeSpec, kind: str, can: Abilities) -> None:
-    image = spec.image
     wanted = (
         (bool(spec.volumes) and not can.volumes, "spec.volumes", "mount volumes"),
-        (bool(image.apt) and not can.apt, "spec.image.apt", "install apt packages"),
-        (image.base is not None and not can.base_image, "spec.image.base", "start from a base image"),
-        (
-            bool(image.includes) or image.includes_sha256 is not None,
-            "spec.image.includes",
-            "ship local files",
-        ),
         (
             _joins_nodes(spec) and not can.cluster,
             "spec.plugins",
@@ -153,7 +148,7 @@ def _check_abilities(spec: v1.ComputeSpec, kind: str, can: Abilities) -> None:
         ),
     )
     for missing, field, what in wanted:
-        if missing and not (field == "spec.image.includes" and can.includes):
+        if missing:
             msg = (
                 f"{field}: machines of provider {kind!r} cannot {what}; leave it out or name another provider"
             )

@@ -1,7 +1,8 @@
 """What a node's processes see of the daemon's environment, and what they are told instead.
 
-Decides: the variables of a node. Never: passes on a credential; what is not listed does not pass.
-Follows: a secret in the daemon's environment cannot be read by what users run.
+Decides: the variables of a node. Never: passes on a credential, except how installers reach a package index
+or a proxy, which the agent keeps from everything but installers; what is not listed does not pass.
+Follows: no other secret in the daemon's environment reaches a node.
 """
 
 from __future__ import annotations
@@ -15,22 +16,33 @@ from sky.providers.base import LaunchOrder
 
 PASSED = frozenset(
     {
+        "ALL_PROXY",
         "CONDA_PREFIX",
         "CURL_CA_BUNDLE",
         "HOME",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
         "LANG",
         "LD_LIBRARY_PATH",
+        "NETRC",
+        "NO_PROXY",
         "PATH",
+        "PYENV_ROOT",
         "REQUESTS_CA_BUNDLE",
         "SSL_CERT_DIR",
         "SSL_CERT_FILE",
         "TZ",
         "VIRTUAL_ENV",
         "VIRTUAL_ENV_PROMPT",
+        "all_proxy",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
     }
 )
 PASSED_PREFIXES = ("PIP_", "UV_")
 _SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|CREDENTIAL|_KEY$|USERNAME")
+_INDEX_LOGIN = re.compile(r"UV_INDEX_\w+_(?:USERNAME|PASSWORD)")
 
 
 def node_environment(
@@ -40,7 +52,8 @@ def node_environment(
     passed = {
         name: value
         for name, value in source.items()
-        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not _SECRET.search(name)
+        if (name in PASSED or name.startswith(PASSED_PREFIXES))
+        and (not _SECRET.search(name) or _INDEX_LOGIN.fullmatch(name))
     }
     path = source.get("PYTHONPATH")
     if path:

@@ -38,6 +38,7 @@ LOCK_TRY_SECONDS = 0.01
 KILL_ROUNDS_MAX = 8
 KILL_ROUND_SECONDS = 0.03
 ADDRESS = "127.0.0.1"
+IMAGES_BYTES_MAX = 20 * 1024**3
 _TAG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _START = Path(__file__).with_name("start.py")
 
@@ -52,6 +53,7 @@ class Nodes:
         *,
         nodes_max: int,
         limit_memory: bool = True,
+        images_bytes_max: int = IMAGES_BYTES_MAX,
         program: tuple[str, ...] = AGENT,
     ) -> None:
         self._home = home.absolute()
@@ -59,6 +61,7 @@ class Nodes:
         self._clock = clock
         self._nodes_max = nodes_max
         self._limit_memory = limit_memory
+        self._images_bytes_max = images_bytes_max
         self._program = program
         self._boot = boot_id()
 
@@ -283,6 +286,7 @@ class Nodes:
             "cpus": offer.cpus,
             "memory_gb": offer.memory_gb,
             "envs": str(self._home / "envs"),
+            "envs_bytes_max": self._images_bytes_max,
             "accelerators": [offer.accelerator] * offer.accelerator_count if offer.accelerator else [],
         } | order.agent.spec
         return spec if self._limit_memory else spec | {"memory_gb": None}

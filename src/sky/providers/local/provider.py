@@ -8,6 +8,7 @@ Follows: nodes live on when the daemon dies, and the next daemon finds them by t
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Annotated, ClassVar, TypeVar
 
@@ -20,6 +21,7 @@ from sky.providers.local.nodes import AGENT, Nodes
 from sky.providers.local.offers import offers_of, this_computer
 
 T = TypeVar("T")
+GIB = 1024**3
 
 
 class LocalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,11 +30,20 @@ class LocalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ``price_per_hour_usd``: what the whole computer costs; a node costs its share of the cores.
     ``max_nodes``: how many nodes may run at once, whatever their sizes; cores may be sold several times.
     ``limit_memory``: no worker of a node may have more private memory than the node's size says.
+    ``apt``: images may install system packages on this computer; the daemon must run as root.
+    ``images_gb_max``: how many GB environments and included files may have before unused ones are removed.
     """
 
     price_per_hour_usd: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
     max_nodes: Annotated[int, Meta(ge=1, le=1_000)] = 64
     limit_memory: bool = True
+    apt: bool = False
+    images_gb_max: Annotated[float, Meta(gt=0, le=1_000_000)] = 20.0
+
+    def __post_init__(self) -> None:
+        if self.apt and os.geteuid() != 0:
+            msg = "apt installs system packages on this computer, for which the daemon must run as root"
+            raise ValueError(msg)
 
 
 class LocalProvider:
@@ -50,6 +61,7 @@ class LocalProvider:
         includes=True,
         settle_seconds=0.0,
         can_tell_death=True,
+        apt_setting="apt",
     )
 
     def __init__(self, setup: Setup, program: tuple[str, ...] = AGENT) -> None:
@@ -58,11 +70,13 @@ class LocalProvider:
             raise TypeError(f"a LocalConfig is needed, not {type(config).__name__}")
         self._setup = setup
         self._price_per_hour_usd = config.price_per_hour_usd
+        self._apt = config.apt
         self._nodes = Nodes(
             setup.context.home,
             setup.context.clock,
             nodes_max=config.max_nodes,
             limit_memory=config.limit_memory,
+            images_bytes_max=round(config.images_gb_max * GIB),
             program=program,
         )
 
@@ -73,6 +87,13 @@ class LocalProvider:
     async def launch(self, order: LaunchOrder) -> Machine:
         if order.offer.price_micro(order.market) is None:
             raise Refused(f"{order.offer.instance_type} is not sold as {order.market}", "capability_mismatch")
+        if order.agent.spec.get("image", {}).get("apt") and not self._apt:
+            raise Refused(
+                f"provider {self._setup.name!r} does not allow system packages to be installed on this "
+                "computer; its setting apt does",
+                "capability_mismatch",
+                field="spec.image.apt",
+            )
         return await _in_thread(lambda: self._nodes.launch(order))
 
     async def machines(self) -> tuple[Machine, ...]:

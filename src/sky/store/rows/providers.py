@@ -32,6 +32,14 @@ def names(connection: sa.Connection) -> list[str]:
     return [row.name for row in connection.execute(sa.select(providers.c.name))]
 
 
+def configs(connection: sa.Connection, ref: str) -> list[dict[str, Any]]:
+    """The configuration of every provider that ``ref``, an id, a name or a kind, may mean in a spec."""
+    query = sa.select(providers.c.config).where(
+        sa.or_(providers.c.id == ref, providers.c.name == ref, providers.c.kind == ref)
+    )
+    return [row.config for row in connection.execute(query)]
+
+
 def ids(connection: sa.Connection) -> list[str]:
     """Every provider's id."""
     return [row.id for row in connection.execute(sa.select(providers.c.id))]
