@@ -21,8 +21,12 @@ import msgspec
 PORTS = range(20_000, 30_000)
 """Below what systems hand out to outgoing connections."""
 CANDIDATES = 16
-GREET_S = 3.0
+GREET_S = 1.0
 """How long a stranger at the door may take to say who it is."""
+ANSWER_S = 2.0
+"""How long whoever is behind a port may take to say that it is the right one."""
+ENTER_S = 10.0
+"""How long the two may take after that."""
 CONNECT_S = 3.0
 ROUND_S = 0.1
 WAIT_S_MIN = 0.01
@@ -55,7 +59,7 @@ class Meeting:
     def __init__(self, key: str, place: int, size: int, address: str, timeout_s: float) -> None:
         """Wait until all have come. Raises TimeoutError naming who did not."""
         self._key = key
-        self._place = place
+        self.place = place
         self._size = size
         self._address = address
         self._timeout_s = timeout_s
@@ -73,7 +77,7 @@ class Meeting:
     def agree(self, value: Callable[[], Any]) -> Any:
         """What the first rank makes of ``value`` once all are ready. Raises TimeoutError, ConnectionError."""
         deadline = time.monotonic() + self._timeout_s
-        if self._place:
+        if self.place:
             _say(self._others[0], {"ready": True})
             told = self._hear(0, deadline)
             return told["value"]
@@ -96,7 +100,7 @@ class Meeting:
                 _say(other, {"ended": said})
             except OSError:
                 continue
-        if error is None and self._place == 0:
+        if error is None and self.place == 0:
             self._farewells(time.monotonic() + self._timeout_s)
         return before
 
@@ -140,6 +144,9 @@ class Meeting:
                 visitor.close()
                 return
             _say(visitor, {"key": self._key})
+            # One that has given up meanwhile must not count as here: it knocks again.
+            _hear(visitor, ENTER_S)
+            _say(visitor, {"in": True})
         except (OSError, ValueError):
             visitor.close()
             return
@@ -171,8 +178,10 @@ class Meeting:
         except OSError:
             return None
         try:
-            _say(door, {"key": self._key, "place": self._place})
-            if _hear(door, GREET_S + CONNECT_S).get("key") == self._key:
+            _say(door, {"key": self._key, "place": self.place})
+            if _hear(door, ANSWER_S).get("key") == self._key:
+                _say(door, {"here": True})
+                _hear(door, ENTER_S)
                 return door
         except (OSError, ValueError):
             door.close()

@@ -31,13 +31,13 @@ def around(plugins: Sequence[tuple[str, dict[str, Any]]], call: CallContext) -> 
         for kind, params in plugins:
             plugin = parse(kind, params)
             if isinstance(plugin, Torch):
-                stack.enter_context(_torch(plugin, _Part(call)))
+                stack.enter_context(_torch(plugin, Part(call)))
             elif isinstance(plugin, Jax):
-                stack.enter_context(_jax(plugin, _Part(call)))
+                stack.enter_context(_jax(plugin, Part(call)))
         yield
 
 
-class _Part:
+class Part:
     """A call's part among the ranks that it was sent to: ``place`` of ``size``, the first at ``address``."""
 
     def __init__(self, call: CallContext) -> None:
@@ -67,7 +67,7 @@ class _Part:
 
 
 @contextlib.contextmanager
-def _torch(plugin: Torch, part: _Part) -> Generator[None, None, None]:
+def _torch(plugin: Torch, part: Part) -> Generator[None, None, None]:
     """The default process group of torch, over the ranks of this call."""
     limit = timedelta(seconds=plugin.timeout)
     with part.meeting(plugin, plugin.timeout) as meeting:
@@ -108,7 +108,7 @@ def _torch(plugin: Torch, part: _Part) -> Generator[None, None, None]:
                     dist.destroy_process_group()
 
 
-def _torch_variables(part: _Part, port: int) -> dict[str, str]:
+def _torch_variables(part: Part, port: int) -> dict[str, str]:
     variables = {
         "MASTER_ADDR": part.address,
         "MASTER_PORT": str(port),
@@ -125,7 +125,7 @@ def _torch_variables(part: _Part, port: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _jax(plugin: Jax, part: _Part) -> Generator[None, None, None]:
+def _jax(plugin: Jax, part: Part) -> Generator[None, None, None]:
     """The distributed runtime of jax; jax alone needs none."""
     with part.meeting(plugin, plugin.timeout) as meeting:
         if meeting is None:
