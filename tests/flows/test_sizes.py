@@ -12,6 +12,7 @@ from sky.domain.errors import (
 from sky.store import passes
 from sky.store.schema import computes, nodes
 from sky.store.tx import Tx
+from sky.store.views import computes as views
 from sky.store.views import nodes as node_views
 from sky.verbs import computes as compute_verbs
 from sky.wire import v1
@@ -256,24 +257,31 @@ async def test_a_busy_node_given_back_by_force_goes_at_once(world: World) -> Non
 # ── poison ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_poisoned_row_is_set_aside_and_everything_else_goes_on(world: World) -> None:
+@pytest.mark.parametrize("how", ["{this is no JSON", "[]", "{}", '{"specs": 3, "nodes": {"desired": 1}}'])
+async def test_a_poisoned_row_is_set_aside_and_everything_else_goes_on(world: World, how: str) -> None:
     poisoned = await world.begin(name="poisoned")
     await world.compute(name="fleet")
     await world.settle(world.compute_is("ready"))
     own = next(row["id"] for row in world.rows(nodes) if row["compute_id"] == poisoned)
     world.poisoned = {f"computes/{poisoned}", f"nodes/{own}"}
-    await _break_spec(world, poisoned, "{this is no JSON")
+    await _break_spec(world, poisoned, how)
     await world.db.write(lambda tx: tx.touch(f"computes/{poisoned}"))
     await world.live(300, step_s=5.0)
     (note,) = world.query("SELECT * FROM passes WHERE key = :key", key=f"computes/{poisoned}")
     assert note.failures >= 5
     assert note.error
     assert note.due_us - world.db.clock.now_us() <= 60_000_000, "once a minute at most"
+    listed = await world.db.read(lambda c: views.page(c, world.db.clock.now_us(), cursor=None, limit=50))
+    assert {one.name: one.status.state for one in listed.items} == {"poisoned": "ready", "fleet": "ready"}
+    told = next(one for one in listed.items if one.id == poisoned)
+    assert told.status.last_error is not None
+    assert "cannot be read" in told.status.last_error.message
+    assert await world.db.read(lambda c: views.get(c, poisoned, world.db.clock.now_us())) == told
     done = await world.calls(4)
     await world.settle(world.task_is("succeeded", *done), seconds=5)
     await world.resize(2)
     await world.settle(lambda: len(ranks(world, "ready")) == 3, seconds=10)
-    await _break_spec(world, poisoned, "{this is no JSON")
+    await _break_spec(world, poisoned, how)
     await world.delete(poisoned)
     await world.settle(lambda: world.row_state(computes, poisoned) == "deleted", seconds=10)
     assert own not in world.cloud.alive(), "its machine is given back, whatever it was asked to be"

@@ -224,6 +224,48 @@ async def test_two_daemons_share_the_keys_and_never_a_key(url: str, clock: Manua
         one.db.close()
 
 
+async def test_a_call_that_takes_long_keeps_its_key_from_other_daemons(url: str, clock: ManualClock) -> None:
+    first, second = Desk(url, clock), Desk(url, clock, "b")
+    first.outer.gate = asyncio.Event()
+    await first.touch("outer/1")
+    await first.runner.tick()
+    calling = asyncio.create_task(first.runner.drain())
+    while not first.outer.seen:
+        await asyncio.sleep(0)
+    for _ in range(120):
+        clock.advance(2.0)
+        await first.runner.tick()
+        await second.turn()
+    assert second.outer.seen == [], "four minutes later it is still the first one's"
+    first.outer.gate.set()
+    await asyncio.wait_for(calling, DEADLINE_S)
+    assert (await first.note("outer/1")).decision == "looked"
+    first.db.close()
+    second.db.close()
+
+
+async def test_what_a_stalled_daemon_found_out_is_not_written_over_anothers_word(
+    url: str, clock: ManualClock
+) -> None:
+    first, second = Desk(url, clock), Desk(url, clock, "b")
+    first.outer.gate = asyncio.Event()
+    await first.touch("outer/1")
+    await first.runner.tick()
+    calling = asyncio.create_task(first.runner.drain())
+    while not first.outer.seen:
+        await asyncio.sleep(0)
+    clock.advance(2 * CLAIM_S + 1)  # it does not tick: its process stands still
+    second.outer.act = lambda _: Done("looked by the second")
+    assert await second.turn() == 1
+    first.outer.act = lambda _: Done("looked by the first, before", None, lambda tx: tx.touch("outer/2"))
+    first.outer.gate.set()
+    await asyncio.wait_for(calling, DEADLINE_S)
+    assert (await first.note("outer/1")).decision == "looked by the second"
+    assert await first.db.read(lambda c: passes.row(c, "outer/2")) is None
+    first.db.close()
+    second.db.close()
+
+
 # ── beside each other, on the real clock ────────────────────────────────────────────────────────
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.store.support import compute_row, node_row
+
 from sky.kit.clock import SECOND_US, ManualClock
 from sky.store import passes
 from sky.store.db import Database
 from sky.store.tx import Tx
+
+OF_COMPUTES = ("computes", "dispatch", "attempts")
 
 
 async def touch(db: Database, *keys: str) -> None:
@@ -171,3 +175,33 @@ async def test_notes_are_found_by_loop_and_by_what_they_are_about(db: Database, 
     assert await db.read(lambda c: [r.key for r in passes.rows(c, key_prefix="nodes/a_")]) == ["nodes/a_1"]
     assert await db.read(lambda c: len(passes.rows(c, limit=2))) == 2
     assert await db.read(lambda c: passes.row(c, "nodes/a")) is None, "the whole key, not its beginning"
+
+
+async def test_notes_are_dropped_when_what_they_are_about_is_over_for_long(
+    db: Database, clock: ManualClock
+) -> None:
+    def rows(tx: Tx) -> None:
+        for state in ("ready", "deleted"):
+            tx.add("computes", [compute_row(f"cmp_{state}", state=state)])
+            tx.add("nodes", [node_row(f"nod_{state}", state=state, rank=len(state))])
+
+    await db.write(rows)
+    keys: list[str] = []
+    for state in ("ready", "deleted"):
+        keys += [f"{loop}/cmp_{state}" for loop in OF_COMPUTES] + [f"nodes/nod_{state}"]
+    keys += ["offers/prv_1", "dispatch/cmp_unknown", "nodes/nod_due"]
+    await touch(db, *keys)
+    for key in keys:
+        await finish(db, key, 1, clock.now_us() + SECOND_US if key == "nodes/nod_due" else None)
+    gone = {f"{loop}/cmp_deleted" for loop in OF_COMPUTES} | {"nodes/nod_deleted", "dispatch/cmp_unknown"}
+    clock.advance(passes.OVER_KEPT_US / SECOND_US)
+    assert await db.write(passes.forget) == 0, "`sky why` knows it for a day"
+    clock.advance(1)
+    assert await db.write(passes.forget) == len(gone)
+    left = {row.key for row in await db.read(passes.rows)}
+    assert {key for key in keys if key not in left} == gone
+    clock.advance(passes.SETTLED_KEPT_US / SECOND_US)
+    assert await db.write(passes.forget) == 1
+    assert await db.read(lambda c: passes.row(c, "offers/prv_1")) is None
+    assert await db.read(lambda c: passes.row(c, "nodes/nod_ready")) is not None, "it is there"
+    assert await db.read(lambda c: passes.row(c, "nodes/nod_due")) is not None, "it is waited for"

@@ -3,7 +3,7 @@
 Decides: when a pass runs and what happens when it raises (the key is quarantined with a growing delay, and
 everything else goes on). Never: knows what a loop does.
 Follows: a key that is woken while its pass runs is looked at again; a key whose wake was lost is found by the
-tick; another daemon's claim is respected.
+tick; another daemon's claim is respected, and ours is renewed for as long as a call outside takes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _log = structlog.get_logger(__name__)
 
 TICK_S = 1.0
 CLAIM_S = 30.0
+"""How long a claim is relied on. The row says twice that, so that it is renewed long before it is over."""
 PASSES_AT_ONCE_MAX = 64
 """Of those that only decide, and of those that call out: a provider that hangs keeps no decision waiting."""
 TIMER_S_MAX = 5.0
@@ -52,6 +53,7 @@ class Runner:
         self._running: set[str] = set()
         self._again: set[str] = set()
         self._claims: dict[str, float] = {}
+        self._calling: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopping = False
@@ -80,12 +82,20 @@ class Runner:
 
     async def tick(self) -> int:
         """Offer every key that is due; returns how many."""
+        await self._renew()
         now_us = self._clock.now_us()
         due = await self._db.read(lambda c: passes.due(c, now_us))
         for key in due:
             self.offer(key)
         self.ticked_s = self._clock.monotonic_s()
         return len(due)
+
+    async def _renew(self) -> None:
+        """Go on holding the keys of calls that take long: no other daemon is to begin beside them."""
+        soon_s = self._clock.monotonic_s() + CLAIM_S / 2
+        due = [key for key in self._calling if self._claims.get(key, 0.0) < soon_s]
+        if due:
+            await self._db.write(lambda tx: [self._claim(tx, key) for key in due])
 
     async def run_forever(self) -> None:
         """Tick until cancelled; passes run beside."""
@@ -175,10 +185,17 @@ class Runner:
         ):
             return None
         seen = await self._db.read(lambda c: passes.version(c, key))
-        done = await loop.look(key_id)
+        self._calling.add(key)
+        try:
+            done = await loop.look(key_id)
+        finally:
+            self._calling.discard(key)
         faults.point(f"{key.split('/', 1)[0]}: effect done, not written down")
 
         def write(tx: Tx) -> None:
+            if not self._claimed(tx, key):
+                msg = f"another daemon has looked at {key} meanwhile"
+                raise ConflictError(msg)
             passes.finish(tx, key, seen, due_us=done.due_us, decision=done.why)
             if done.write is not None:
                 done.write(tx)
@@ -196,10 +213,12 @@ class Runner:
         return done.due_us is None and passes.note(tx, key, due_us=None, decision=done.why)
 
     def _claimed(self, tx: Tx, key: str) -> bool:
+        return self._claims.get(key, 0.0) > self._clock.monotonic_s() or self._claim(tx, key)
+
+    def _claim(self, tx: Tx, key: str) -> bool:
         now_s = self._clock.monotonic_s()
-        if self._claims.get(key, 0.0) > now_s:
-            return True
         if not passes.claim(tx, key, self._holder, tx.now_us + round(2 * CLAIM_S * SECOND_US)):
+            self._claims.pop(key, None)
             return False
         if len(self._claims) > 10_000:
             self._claims = {k: until for k, until in self._claims.items() if until > now_s}

@@ -18,6 +18,7 @@ from sky.kit.clock import SECOND_US, Clock
 from sky.providers.base import AgainLater, Gone, Machine, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
+from sky.store import passes
 from sky.store.db import Database
 from sky.store.rows import computes, nodes
 from sky.store.sql import Row
@@ -25,6 +26,7 @@ from sky.store.tx import Tx
 
 _log = structlog.get_logger(__name__)
 SWEEP_EVERY_US = 60 * SECOND_US
+FORGET_EVERY_S = 300.0
 CALL_S_MAX = 120.0
 
 
@@ -38,6 +40,7 @@ class Sweep(OuterLoop):
         self._clock = clock
         self._pool = pool
         self._tries: dict[str, dict[str, int]] = {}
+        self._forgotten_s = float("-inf")
 
     async def look(self, key_id: str) -> Done:
         next_us = self._clock.now_us() + SWEEP_EVERY_US
@@ -56,7 +59,7 @@ class Sweep(OuterLoop):
         strays = [m.tag for m in there if _is_stray(m, owned.get(m.tag), key_id)]
         if not strays:
             self._tries.pop(key_id, None)
-            return Done(f"{len(tags)} machines, each owned by a node", next_us, lambda tx: tx.forget_keys())
+            return Done(f"{len(tags)} machines, each owned by a node", next_us, self._forget)
         before = self._tries.get(key_id, {})
         tries = self._tries[key_id] = {tag: before.get(tag, 0) for tag in strays}
         stray = min(strays, key=lambda tag: tries[tag])  # one that cannot be ended does not shield the others
@@ -79,6 +82,14 @@ class Sweep(OuterLoop):
 
         more_us = self._clock.now_us() + SECOND_US
         return Done(f"ended {stray}, which no node owns", more_us, write)
+
+    def _forget(self, tx: Tx) -> None:
+        """Drop what is kept only for a time, now and then."""
+        if self._clock.monotonic_s() - self._forgotten_s < FORGET_EVERY_S:
+            return
+        tx.forget_keys()
+        if passes.forget(tx) < passes.FORGOTTEN_MAX:
+            self._forgotten_s = self._clock.monotonic_s()
 
 
 def _is_stray(machine: Machine, node: Row | None, provider_id: str) -> bool:

@@ -1,7 +1,8 @@
 """What the loops know of their keys: which are due, who is at one, and what was last decided.
 
-Decides: claims (one pass at a time per key, across daemons, by one conditional update) and when a key is due
-again. Never: what a pass does. Follows: a key that was touched while its pass ran stays due.
+Decides: claims (one pass at a time per key, across daemons, by one conditional update), when a key is due
+again, and how long what was decided about things that are over is kept. Never: what a pass does.
+Follows: a key that was touched while its pass ran stays due.
 """
 
 from __future__ import annotations
@@ -11,11 +12,20 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from sky.domain import compute as c
+from sky.domain import node as n
+from sky.kit.clock import SECOND_US
 from sky.store.prepared import prepared
-from sky.store.schema import passes
+from sky.store.schema import computes, nodes, passes
 from sky.store.tx import Tx
 
 DUE_KEYS_MAX = 1_000
+OVER_KEPT_US = 24 * 3600 * SECOND_US
+"""How long it is kept what was decided about a node or a compute that is over."""
+SETTLED_KEPT_US = 7 * OVER_KEPT_US
+"""How long it is kept about anything else that nobody has to look at."""
+FORGOTTEN_MAX = 1_000
+"""Notes that are dropped at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,27 @@ def fail(tx: Tx, key: str, *, due_us: int, failures: int, error: str) -> None:
     )
 
 
+def forget(tx: Tx) -> int:
+    """Drop notes about what is over for long, or has been settled for much longer; returns how many."""
+    settled = sa.and_(
+        passes.c.due_us.is_(None),
+        sa.func.coalesce(passes.c.held_until_us, 0) < tx.now_us,
+        passes.c.decided_us < tx.now_us - OVER_KEPT_US,
+    )
+    over: list[sa.ColumnElement[bool]] = []
+    others: list[sa.ColumnElement[bool]] = [passes.c.decided_us < tx.now_us - SETTLED_KEPT_US]
+    for loop, alive in _ALIVE.items():
+        mine = passes.c.key.startswith(f"{loop}/")
+        over.append(sa.and_(mine, ~sa.exists().where(alive(sa.func.substr(passes.c.key, len(loop) + 2)))))
+        others.append(~mine)
+    old = sa.or_(*over, sa.and_(*others))
+    found = tx.connection.execute(sa.select(passes.c.key).where(settled, old).limit(FORGOTTEN_MAX)).all()
+    keys = [key for (key,) in found]
+    if keys:
+        tx.connection.execute(sa.delete(passes).where(passes.c.key.in_(keys)))
+    return len(keys)
+
+
 def row(connection: sa.Connection, key: str) -> PassRow | None:
     """The notes of one key."""
     found = rows(connection, key_prefix=key, limit=1)
@@ -116,6 +147,16 @@ def rows(
     return [PassRow(*found) for found in connection.execute(ordered)]
 
 
+def _is_node(key: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(nodes.c.id == key, nodes.c.state.not_in(sorted(n.FINAL)))
+
+
+def _is_compute(key: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(computes.c.id == key, computes.c.state != c.DELETED)
+
+
+_ALIVE = {"nodes": _is_node, "computes": _is_compute, "dispatch": _is_compute, "attempts": _is_compute}
+"""By loop: whether what its keys are about is not over."""
 _DUE = prepared(
     sa.select(passes.c.key)
     .where(passes.c.due_us <= sa.bindparam("b_now"))

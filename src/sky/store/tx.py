@@ -177,26 +177,44 @@ class Tx:
                 self._record(seqs[index], event, born)
             self._wake(born)
 
-    def once(self, key: str | None, fingerprint: str, make: Callable[[], Any]) -> tuple[Any, bool]:
+    def once(
+        self,
+        key: str | None,
+        fingerprint: str,
+        make: Callable[[], Any],
+        *,
+        kept_us: int = IDEMPOTENCY_KEPT_US,
+    ) -> tuple[Any, bool]:
         """Do it and remember the answer under ``key``, or give the answer of the first time.
 
-        Returns (answer, whether it is a replay). ``answer`` is anything JSON can hold. Another fingerprint
-        under the same key is refused. Without a key it is simply done.
+        Returns (answer, whether it is a replay). ``answer`` is anything JSON can hold, and not None. Another
+        fingerprint under the same key is refused. Without a key it is simply done.
         """
         if key is None:
             return make(), False
-        since_us = self.now_us - IDEMPOTENCY_KEPT_US
-        found = _REMEMBERED.first(self.connection, {"b_key": key, "b_since": since_us})
-        if found is not None:
-            if found["fingerprint"] != fingerprint:
-                shown = key.split(":", 1)[-1]
-                msg = f"Idempotency-Key {shown!r} was used for another request; a new one needs a new key"
-                raise IdempotencyConflict(msg, details={"key": shown})
-            return found["answer"], True
+        known = self.remembered(key, fingerprint, kept_us=kept_us)
+        if known is not None:
+            return known, True
         answer = make()
         row = {"key": key, "fingerprint": fingerprint, "answer": answer, "created_us": self.now_us}
         _REMEMBER.run(self.connection, row)
         return answer, False
+
+    def remembered(self, key: str | None, fingerprint: str, *, kept_us: int = IDEMPOTENCY_KEPT_US) -> Any:
+        """What ``once`` has remembered under ``key`` for this fingerprint; None when that is nothing."""
+        if key is None:
+            return None
+        if self.connection.dialect.name == "postgresql":
+            # There, two may ask with one key at once: the second waits here until the first has written.
+            _TAKE_TURNS.first(self.connection, {"b_key": key})
+        found = _REMEMBERED.first(self.connection, {"b_key": key, "b_since": self.now_us - kept_us})
+        if found is None:
+            return None
+        if found["fingerprint"] != fingerprint:
+            shown = key.split(":", 1)[-1]
+            msg = f"Idempotency-Key {shown!r} was used for another request; a new one needs a new key"
+            raise IdempotencyConflict(msg, details={"key": shown})
+        return found["answer"]
 
     def forget_keys(self) -> None:
         """Forget what ``once`` remembered for long enough."""
@@ -294,6 +312,11 @@ _DUE = Prepared(
         ["key"],
         ["key", "due_us", "version", "failures"],
         lambda fresh: {"due_us": fresh.due_us, "version": schema.passes.c.version + 1},
+    )
+)
+_TAKE_TURNS = prepared(
+    sa.select(
+        sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(sa.bindparam("b_key"), 0)).label("taken")
     )
 )
 _REMEMBERED = prepared(
