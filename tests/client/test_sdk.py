@@ -195,6 +195,26 @@ def test_what_cannot_be_packed_is_said_here(compute: sky.Compute) -> None:
         wrong(threading.Lock()) >> compute
 
 
+def test_a_result_that_cannot_be_sent_back_is_named_with_the_way_to_it(compute: sky.Compute) -> None:
+    @sky.function
+    def keeps(lock: bool) -> Any:
+        return {"state": [1, threading.Lock()] if lock else (n for n in "never listed")}
+
+    with pytest.raises(sky.PackError, match=r"result\['state'\]\[1\] is a _thread\.lock.*return plain data"):
+        keeps(True) >> compute
+    with pytest.raises(sky.PackError, match=r"result\['state'\] is a generator"):
+        keeps(False) >> compute
+
+
+def test_an_exception_without_a_message_is_told_by_its_name(compute: sky.Compute) -> None:
+    @sky.function
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(sky.TaskFailed, match=r"^KeyboardInterrupt$"):
+        interrupted() >> compute
+
+
 # ── what is printed ─────────────────────────────────────────────────────────────────────────────
 
 

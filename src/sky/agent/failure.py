@@ -18,6 +18,8 @@ import msgspec
 
 from sky.agent import payload
 from sky.agent.payload import Packed
+from sky.kit import culprit
+from sky.kit.culprit import PACK_ERROR
 from sky.wire.agent import ErrorInfo
 
 MESSAGE_CHARS_MAX = 8 * 1024
@@ -68,22 +70,36 @@ def describe(error: BaseException, results: Path) -> Failure:
     )
 
 
-def explain(error: BaseException, message: str, results: Path) -> Failure:
-    """A failure in our own words, as an exception of the same built-in kind carrying them."""
-    kind = type(error)
-    if isinstance(error, ModuleNotFoundError):
-        stand_in: BaseException = ModuleNotFoundError(message, name=error.name)
-    elif kind.__module__ == "builtins" and kind in (TypeError, AttributeError, ImportError, MemoryError):
-        stand_in = kind(message)
-    else:
-        stand_in = RuntimeError(message)
+def missing(error: ModuleNotFoundError, message: str, results: Path) -> Failure:
+    """A module that is not here, in our own words."""
+    stand_in = ModuleNotFoundError(message, name=error.name)
+    return _told(error, message, type_name(stand_in), _packed(stand_in, results))
+
+
+def unpacked(error: BaseException, message: str) -> Failure:
+    """What could not be read here or sent back, in our own words: not a failure of the user's function."""
+    return _told(error, message, PACK_ERROR, None)
+
+
+def _told(error: BaseException, message: str, kind: str, packed: Packed | None) -> Failure:
     info = ErrorInfo(
         code="task_failed",
         message=_cut(message, MESSAGE_CHARS_MAX),
-        type=type_name(stand_in),
+        type=kind,
         traceback=_cut(_traceback_of(error), TRACEBACK_CHARS_MAX),
     )
-    return Failure(info, _packed(stand_in, results))
+    return Failure(info, packed)
+
+
+def in_result(value: object, error: BaseException) -> str:
+    """Which part of a result cannot be pickled, as far as that can be found."""
+    said = f"{type_name(error)}: {message_of(error)}"
+
+    def place() -> str:
+        found = culprit.find((value,), payload.packs, {0: "result"})
+        return f"{found.where} ({said})" if found else said
+
+    return guarded(place, lambda _: said)
 
 
 def _packed(error: BaseException, results: Path) -> Packed | None:

@@ -125,6 +125,23 @@ def pack(value: Any, folder: Path) -> Packed:
     return _spooled(spool, cloudpickle.Pickler(spool, protocol=5), value)
 
 
+class _Nowhere:
+    """Takes a pickle that nobody wants."""
+
+    def write(self, content: Any) -> int:
+        return memoryview(content).nbytes
+
+
+def packs(value: Any) -> bool:
+    """Whether a value can be pickled. Raises only what ends a process."""
+    try:
+        cloudpickle.Pickler(_Nowhere(), protocol=5).dump(value)
+    except Exception:
+        # Pickling runs code of the value's own classes, which may raise anything.
+        return False
+    return True
+
+
 def pack_error(error: BaseException, folder: Path, *, causes: bool, bare: bool) -> Packed:
     """The payload of an exception, as ``pack`` makes one. ``causes`` keeps what it was raised from; ``bare``
     lets it come back without its ``__init__``, from its ``args`` and attributes alone."""

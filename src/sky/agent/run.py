@@ -272,9 +272,8 @@ class _Attempt:
         """What to tell of ``error``, by how far the call had come."""
         source.show(self._loaded)
         results = self._around.results
-        said = failure.message_of(error)
         if isinstance(error, ModuleNotFoundError) and self.loading:
-            return failure.explain(
+            return failure.missing(
                 error,
                 f"the node has no module {error.name!r}, which the {self._stage} of this call needs: install"
                 f" it with sky.Image(pip=[...]); a module of your own goes along from the folder of your"
@@ -282,19 +281,15 @@ class _Attempt:
                 results,
             )
         if self.loading:
-            return failure.explain(
+            return failure.unpacked(
                 error,
                 f"the {self._stage} of this call cannot be loaded on the node (Python {_VERSION}):"
-                f" {failure.type_name(error)}: {said}",
-                results,
+                f" {failure.type_name(error)}: {failure.message_of(error)}",
             )
         if self._stage == "result":
-            kind = cast("type[object]", type(self._value))
-            return failure.explain(
-                error,
-                f"the call ran, but its result, a {kind.__module__}.{kind.__qualname__}, cannot be sent back"
-                f" ({failure.type_name(error)}: {said}): return plain data, or an object that can be pickled",
-                results,
+            said = failure.in_result(self._value, error)
+            return failure.unpacked(
+                error, f"the call ran, but its result cannot be sent back: {said}: return plain data instead"
             )
         return failure.describe(error, results)
 

@@ -103,7 +103,9 @@ def refusal(call: Call[Any], reply: Reply) -> ApiError:
     except msgspec.DecodeError:
         told = _Refusal()
     shown = reply.content[:200].decode("utf-8", "replace").strip()
-    message = told.message or f"{call.method} {call.path} was answered with {reply.status} {shown}"
+    message = (
+        told.message if told.code else f"{call.method} {call.path} was answered with {reply.status} {shown}"
+    )
     code = told.code or _code_without_body(reply.status)
     kind = api_error_class(code, reply.status)
     return kind(message, code, reply.status, told.retryable, told.details, told.request_id)

@@ -25,6 +25,7 @@ from sky.client.function import Settled
 from sky.client.http import Http
 from sky.client.pack import revive, unpack, unpack_from
 from sky.client.request import Reply
+from sky.kit.culprit import PACK_ERROR
 from sky.wire import v1
 
 ENDED_CODES = frozenset({"task_failed", "task_indeterminate"})
@@ -114,6 +115,8 @@ class Settler:
         if kind is not None:
             return kind(f"{task}: {message}", task, dict(details))
         original = str(details.get("type") or "")
+        if original == PACK_ERROR:
+            return PackError(f"{task}: {message}")
         payload = inline or self._exception_of(details)
         if payload is None and not original:
             return TaskFailed(f"{task}: {message}", task, dict(details))

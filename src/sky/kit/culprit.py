@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, cast
 
+PACK_ERROR = "sky.PackError"
+"""What a node calls it when a call cannot be read there, or its result cannot be sent back."""
 SEARCH_S = 3.0
 DEPTH_MAX = 40
 WIDTH_MAX = 10_000
@@ -30,7 +32,12 @@ class Culprit(NamedTuple):
     advice: str
 
     def __str__(self) -> str:
-        return f"{self.place or 'it'}{self.note} is {self.thing}; {self.advice}"
+        return f"{self.where}; {self.advice}"
+
+    @property
+    def where(self) -> str:
+        """Without the advice."""
+        return f"{self.place or 'it'}{self.note} is {self.thing}, which cannot be pickled"
 
 
 class _Step(NamedTuple):
