@@ -18,6 +18,7 @@ import pytest
 import sky
 from sky.client import calls
 from sky.client.http import Http
+from sky.wire import v1
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(150)]
 
@@ -105,6 +106,25 @@ def test_what_nobody_can_provide_fails_at_once_with_the_reason(daemon: Any, noth
         sky.Compute(cpus=4000, url=daemon.url, quiet=True).open()
     assert time.monotonic() - begun < 30
     assert len(str(raised.value)) > 40, str(raised.value)
+
+
+def test_a_compute_that_failed_before_is_replaced_under_its_name(
+    daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    http = Http(daemon.url)
+    spec = v1.ComputeSpec(
+        specs=(v1.Spec(provider=v1.ProviderRef(kind="local"), cpus=4000),), nodes=v1.NodeBounds(desired=1)
+    )
+    failed = http.send(calls.create_compute(v1.ComputeCreate(spec=spec, name="again")))
+    deadline = time.monotonic() + 30
+    while http.send(calls.get_compute(failed.id)).status.state != "failed":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    with sky.Compute(name="again", delete_on_exit=True, url=daemon.url) as compute:
+        assert compute.id != failed.id
+        assert (nap(0.01) >> compute) == 0.01
+    assert f"again, which is {failed.id}, had failed" in capsys.readouterr().err
+    assert http.send(calls.get_compute(failed.id)).status.state == "deleted"
 
 
 def test_what_is_wrong_is_refused_with_its_field(daemon: Any, nothing_left: None) -> None:

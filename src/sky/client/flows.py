@@ -140,17 +140,24 @@ def find_compute(name: str) -> Flow[v1.Compute | None]:
 
 
 def create_or_attach(
-    name: str | None, request: Callable[[], Call[v1.Compute]]
+    name: str | None,
+    request: Callable[[], Call[v1.Compute]],
+    failed: Callable[[v1.Compute], None] | None = None,
 ) -> Flow[tuple[v1.Compute, bool]]:
     """The compute of this name, or a new one; and whether it was there before.
 
+    One that has failed serves nobody any more: ``failed`` is told of it, and another takes its place.
     A name whose compute is just being given back is waited for, ``RELEASE_S`` seconds at most.
     """
     deadline_s = _clock.monotonic_s() + RELEASE_S
     create: Call[v1.Compute] | None = None
     while True:
         found = (yield from find_compute(name)) if name is not None else None
-        if found is not None and found.status.state != "deleting":
+        if found is not None and found.status.state == "failed":
+            if failed is not None:
+                failed(found)
+            yield from delete_compute(found.id, found.revision)
+        elif found is not None and found.status.state != "deleting":
             return found, True
         try:
             if found is None:

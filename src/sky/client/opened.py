@@ -82,7 +82,9 @@ class Opened:
         with Progress(quiet=self._quiet) as progress:
             self._http = http = daemon.connect(url, database=database)
             try:
-                found = flows.run(http, flows.create_or_attach(self._name, self._make_request))
+                found = flows.run(
+                    http, flows.create_or_attach(self._name, self._make_request, self._tell_failed)
+                )
             except ApiError as refused:
                 if not refused.retryable and refused.status < 500:
                     self._request = None  # Nothing came of it, so nothing is left behind.
@@ -117,6 +119,13 @@ class Opened:
             self.compute = readiness.wait(within_s, progress, attached=self._attached)
             self._was_ready = True
             return http
+
+    def _tell_failed(self, compute: v1.Compute) -> None:
+        """One of our name has failed before, and is replaced."""
+        if not self._quiet:
+            error = compute.status.last_error
+            why = f" ({error.message})" if error is not None else ""
+            note(f"{_label(compute)}, which is {compute.id}, had failed{why}; another is asked for")
 
     def _now(self, http: Http, compute: str, owner: str) -> int | None:
         """The place in the history at which we came: what was written before is none of our business."""
