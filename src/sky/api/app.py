@@ -25,6 +25,9 @@ from sky.api.agent import connect, meet
 from sky.api.auth import Guard
 from sky.api.docs import page_of
 from sky.api.document import document_of
+from sky.api.jobs import face as jobs
+from sky.api.jobs.buckets import Buckets
+from sky.api.jobs.route import is_ours, refused, understood
 from sky.api.operation import Operation, nothing, routed
 from sky.api.reading import JSON
 from sky.api.stream import Whole
@@ -119,6 +122,20 @@ def _all_options() -> list[HTTPRouteHandler]:
     return [_options(path, methods) for path, methods in by_path.items()]
 
 
+def _buckets(unit: Services) -> Buckets:
+    rates = unit.selling.settings
+    return Buckets(
+        unit.clock, submits_per_hour=rates.submits_per_hour, reads_per_minute=rates.reads_per_minute
+    )
+
+
+def _answer(request: Request[Any, Any, Any], error: Exception) -> Any:
+    """A failure in the shape of the face that it happened in."""
+    if not is_ours(request.scope["path"]):
+        return errors.answer(request, error)
+    return refused(understood(error, request.scope["state"].get("request_id")))
+
+
 def build_app(unit: Services) -> Guard:
     """The application, over the parts of a daemon."""
     app = Litestar(
@@ -127,14 +144,15 @@ def build_app(unit: Services) -> Guard:
             *PUBLIC,
             serve_document,
             serve_page,
+            *jobs.ROUTES,
             *agent_blobs.ROUTES,
             *connect.ROUTES,
             *meet.ROUTES,
         ],
-        exception_handlers={Exception: errors.answer},
+        exception_handlers={Exception: _answer},
         after_exception=[errors.note_socket],
         openapi_config=None,
         logging_config=None,
-        state=State({"unit": unit, "lines": connect.Lines()}),
+        state=State({"unit": unit, "lines": connect.Lines(), "buckets": _buckets(unit)}),
     )
     return Guard(app, unit.settings)

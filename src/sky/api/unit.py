@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sky.api.channels import Channels
 from sky.api.meeting import Meetings
+from sky.api.selling import Selling, nothing_sold
 from sky.domain.provider import Rules
 from sky.kit.clock import Clock
 from sky.kit.signals import Signals
@@ -64,5 +65,6 @@ class Services:
     ready: Mapping[str, Check] = field(default_factory=dict[str, Check])
     dependencies: Mapping[str, Check] = field(default_factory=dict[str, Check])
     started_us: int = 0
+    selling: Selling = field(default_factory=nothing_sold)
     meetings: Meetings = field(default_factory=Meetings)
     channels: Channels = field(default_factory=Channels)

@@ -77,6 +77,10 @@ class Keys:
         """What the agent of a node shows. The same for the same node, so that a purchase can be repeated."""
         return hmac.new(self._secret, b"node:" + node_id.encode(), hashlib.sha256).hexdigest()
 
+    def job_token(self, job_id: str) -> str:
+        """What the node of a job shows to upload its files. The same for the same job, and kept nowhere."""
+        return hmac.new(self._secret, b"job:" + job_id.encode(), hashlib.sha256).hexdigest()
+
     def node_token_hash(self, node_id: str) -> str:
         """What the node's row keeps of its token."""
         return hashlib.sha256(self.node_token(node_id).encode()).hexdigest()

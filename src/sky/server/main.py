@@ -31,6 +31,7 @@ from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.status import Costs
 from sky.server import log, settings, wiring
+from sky.server.catalogue import CatalogueError
 from sky.server.ending import Ending
 from sky.server.keys import KeysError
 from sky.server.peer import OwnerProtocol
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             uvicorn_loop = uvicorn.Config(app="", loop="auto").get_loop_factory()
             with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
                 runner.run(serve(chosen, listener))
-    except (StartError, KeysError, UnusableDatabaseError) as error:
+    except (StartError, KeysError, UnusableDatabaseError, CatalogueError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
     return 0

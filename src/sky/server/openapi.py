@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 
-from sky.api.app import openapi_document
+from sky.api import app
+from sky.api.jobs import face as jobs
 
-FACES = ("v1",)
+FACES = {"v1": app.openapi_document, "jobs": jobs.openapi_document}
 
 
 def main() -> int:
@@ -16,7 +17,7 @@ def main() -> int:
     if face not in FACES:
         sys.stderr.write(f"error: no face {face!r}; known: {', '.join(FACES)}\n")
         return 2
-    json.dump(openapi_document(), sys.stdout, indent=2, sort_keys=True)
+    json.dump(FACES[face](), sys.stdout, indent=2, sort_keys=True)
     sys.stdout.write("\n")
     return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -55,6 +55,41 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "see docs/interop.md.",
         ),
     ] = CLIENT_RELEASE
+
+    jobs: Annotated[
+        bool,
+        Meta(description="Whether paid jobs are taken. Off: their catalogue is served and nothing is sold."),
+    ] = True
+    accounts_backend: Annotated[
+        Literal["local", "console"], Meta(description="Where keys and balances are: here, or at a console.")
+    ] = "local"
+    upstreams: Annotated[
+        str, Meta(description="Kinds of provider that paid jobs may use, separated by commas.")
+    ] = "local"
+    catalogue: Annotated[
+        Path | None, Meta(description="YAML file of what is sold. Unset: the one that comes along.")
+    ] = None
+    allow_host_jobs: Annotated[
+        bool,
+        Meta(description="Whether the image `local` runs a paid command as a process of this computer."),
+    ] = False
+    job_ceiling_seconds: Annotated[
+        int, Meta(ge=1, le=86_400, description="Longest runtime of a paid job in seconds.")
+    ] = 14_400
+    job_submits_per_hour: Annotated[int, Meta(ge=1, description="Submits of one key in an hour.")] = 60
+    job_reads_per_minute: Annotated[int, Meta(ge=1, description="Reads of one key in a minute.")] = 600
+    account_jobs_max: Annotated[
+        int, Meta(ge=0, description="Jobs of one account that may be under way, unless it has its own limit.")
+    ] = 2
+    account_gpus_max: Annotated[
+        int, Meta(ge=0, description="GPUs of one tier that an account may use, unless it has its own limit.")
+    ] = 2
+    platform_jobs_max: Annotated[
+        int | None, Meta(ge=0, description="Jobs of all accounts that may be under way. Unset: no limit.")
+    ] = None
+    platform_gpus_max: Annotated[
+        int | None, Meta(ge=0, description="GPUs that all accounts may use. Unset: no limit.")
+    ] = None
 
     @property
     def database_url(self) -> str:

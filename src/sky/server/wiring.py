@@ -32,6 +32,7 @@ from sky.reconcile.pool import ProviderPool, RowPool
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
 from sky.server.keys import Keys
+from sky.server.selling import selling_of
 from sky.server.settings import Settings
 from sky.store.blobs import Blobs
 from sky.store.db import Committed, Database
@@ -67,7 +68,9 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     def agent_for(node_id: str, case: NodeCase) -> AgentSetup:
         return agent_setup(node_id, case, keys, base_url(), url_file)
 
-    runner = make_runner(db, clock, pool, keys.node_token_hash, agent_for)
+    rules = rules_of(registry, keys.seal)
+    jobs = JobRules(rules, keys.job_token, host_jobs=settings.allow_host_jobs)
+    runner = make_runner(db, clock, pool, keys.node_token_hash, agent_for, jobs=jobs)
     signals, hub = Signals(), Hub()
     connect_listeners(db, runner, signals, hub)
     services = Services(
@@ -76,7 +79,8 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         signals=signals,
         hub=hub,
         clock=clock,
-        rules=rules_of(registry, keys.seal),
+        rules=rules,
+        selling=selling_of(settings, db, clock),
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,

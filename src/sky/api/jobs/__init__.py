@@ -1,0 +1,1 @@
+"""Face 3: paid jobs behind an API key."""

@@ -1,0 +1,85 @@
+"""What the paid-job face works with beside the parts of every face: what is sold, to whom, and how much at
+once.
+
+Decides: which parts it may use, and the settings of a seller. Never: builds one (``server`` does).
+Follows: without a job store (``sells`` False) the catalogue is served, and nothing is sold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sky.domain.account import Limits
+from sky.domain.catalogue import Catalogue
+from sky.domain.job_errors import JobRefused
+from sky.verbs.job_rules import Offering
+from sky.verbs.jobs import Customer
+
+MIB = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """Whoever a key let in. ``refused`` is why its account may not submit now: a code and a message."""
+
+    customer: Customer
+    scopes: frozenset[str]
+    refused: tuple[str, str] | None = None
+
+
+class Accounts(Protocol):
+    """Where keys are known: here, or at a console."""
+
+    async def holder(self, key: str | None) -> KeyHolder:
+        """Whose key that is. Raises JobRefused: ``missing_key``, ``invalid_key``, or that nobody can say."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What a seller may set. Rates are per key; ``platform`` limits count the jobs of all accounts."""
+
+    build: str = "dev"
+    submits_per_hour: int = 60
+    reads_per_minute: int = 600
+    limits: Limits = field(default_factory=lambda: Limits(2, 2, {}))
+    platform: Limits = field(default_factory=lambda: Limits(None, None, {}))
+    body_bytes_max: int = MIB
+    log_bytes_max: int = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Selling:
+    """The parts of the paid-job face. ``offering`` gives the catalogue as it is now."""
+
+    offering: Callable[[], Offering]
+    accounts: Accounts
+    settings: JobSettings = field(default_factory=JobSettings)
+    sells: bool = True
+
+
+class _Nobody:
+    """Knows no key."""
+
+    async def holder(self, key: str | None) -> KeyHolder:
+        del key
+        raise JobRefused("missing_key", "this deployment sells nothing, and knows no keys")
+
+
+def nothing_sold() -> Selling:
+    """The parts of a daemon that sells nothing and lists nothing."""
+    nothing = Offering(Catalogue(), frozenset(), 1, artifacts=False, host_jobs=False)
+    return Selling(lambda: nothing, _Nobody(), sells=False)
+
+
+def limits_of(own: Mapping[str, Any] | None, usual: Limits) -> Limits:
+    """An account's limits: its own where it has any, otherwise the deployment's. null: none."""
+    if not own:
+        return usual
+    return Limits(
+        own.get("max_active_jobs", usual.active_jobs),
+        own.get("max_queued_jobs", usual.queued_jobs),
+        {**usual.gpus, **own.get("max_gpus", {})},
+    )

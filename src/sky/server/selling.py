@@ -1,0 +1,45 @@
+"""Puts the parts of a seller together: what is sold, to whom, within which limits.
+
+Decides: which part serves which setting. Never: holds a rule of the product.
+Follows: without a job store nothing is sold, and the catalogue is served all the same.
+"""
+
+from __future__ import annotations
+
+from sky.api.jobs.keys import LocalKeys, ShapeOnly
+from sky.api.selling import JobSettings, Selling
+from sky.domain.account import TIERS, Limits
+from sky.domain.catalogue import Catalogue
+from sky.kit.clock import Clock
+from sky.server import catalogue
+from sky.server.settings import Settings
+from sky.store.db import Database
+from sky.verbs.job_rules import Offering
+
+
+def selling_of(chosen: Settings, db: Database, clock: Clock) -> Selling:
+    """What a daemon with these settings sells. Raises CatalogueError."""
+    listed = catalogue.read(chosen.catalogue or catalogue.SHIPPED)
+    rates = JobSettings(
+        submits_per_hour=chosen.job_submits_per_hour,
+        reads_per_minute=chosen.job_reads_per_minute,
+        limits=Limits(
+            chosen.account_jobs_max,
+            chosen.account_jobs_max,
+            dict.fromkeys(TIERS, chosen.account_gpus_max),
+        ),
+        platform=Limits(chosen.platform_jobs_max, None, {"all": chosen.platform_gpus_max}),
+    )
+    keys = LocalKeys(db, clock, lambda: rates.limits) if chosen.jobs else ShapeOnly()
+    return Selling(lambda: _offering(chosen, listed), keys, rates, sells=chosen.jobs)
+
+
+def _offering(chosen: Settings, listed: Catalogue) -> Offering:
+    enabled = frozenset(name.strip() for name in chosen.upstreams.split(",") if name.strip())
+    return Offering(
+        catalogue=listed,
+        enabled=enabled,
+        ceiling_seconds=chosen.job_ceiling_seconds,
+        artifacts=False,
+        host_jobs=chosen.allow_host_jobs,
+    )

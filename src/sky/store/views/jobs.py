@@ -1,0 +1,121 @@
+"""Pages of paid jobs, of their events and of what they printed.
+
+Decides: which rows a page has, and where the next one begins. Never: shows another owner's.
+Follows: a cursor names a row of the owner's own; jobs come newest first, events and lines oldest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.kit import codec
+from sky.store.schema import events
+from sky.store.schema_jobs import artifacts, job_events, jobs, ledger
+from sky.store.sql import Row, many, one
+
+LOG_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some jobs with what was ever held for each, and whether there are more."""
+
+    rows: list[Row]
+    held: dict[str, int]
+    more: bool
+
+
+def place_of_job(connection: sa.Connection, owner: str, job_id: str) -> int | None:
+    """Where an owner's job is in the list; None when it is not the owner's."""
+    query = sa.select(jobs.c.seq).where(jobs.c.id == job_id, jobs.c.owner == owner)
+    return connection.execute(query).scalar()
+
+
+def page(
+    connection: sa.Connection, owner: str, states: Sequence[str], before_seq: int | None, limit: int
+) -> JobPage:
+    """An owner's jobs, newest first."""
+    query = sa.select(jobs).where(jobs.c.owner == owner).order_by(jobs.c.seq.desc()).limit(limit + 1)
+    if states:
+        query = query.where(jobs.c.state.in_(states))
+    if before_seq is not None:
+        query = query.where(jobs.c.seq < before_seq)
+    rows = many(connection, query)
+    shown = rows[:limit]
+    return JobPage(shown, held(connection, [row["id"] for row in shown]), len(rows) > limit)
+
+
+def held(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """All that was ever held for each of those jobs, in micro-dollars."""
+    query = (
+        sa.select(ledger.c.job_id, sa.func.sum(ledger.c.amount_micro).label("held"))
+        .where(ledger.c.job_id.in_(list(ids)), ledger.c.account.endswith("/held"), ledger.c.amount_micro > 0)
+        .group_by(ledger.c.job_id)
+    )
+    return {row["job_id"]: int(row["held"]) for row in many(connection, query)}
+
+
+def place_of_event(connection: sa.Connection, job_id: str, event_id: str) -> int | None:
+    """Where an event is in its job's log; None when it is not that job's."""
+    query = sa.select(job_events.c.seq).where(job_events.c.id == event_id, job_events.c.job_id == job_id)
+    return connection.execute(query).scalar()
+
+
+def events_after(
+    connection: sa.Connection, job_id: str, after_seq: int, limit: int
+) -> tuple[list[Row], bool]:
+    """A job's events after a place, and whether there are more."""
+    query = (
+        sa.select(job_events)
+        .where(job_events.c.job_id == job_id, job_events.c.seq > after_seq)
+        .order_by(job_events.c.seq)
+        .limit(limit + 1)
+    )
+    rows = many(connection, query)
+    return rows[:limit], len(rows) > limit
+
+
+def output(
+    connection: sa.Connection, tasks: Sequence[str], after_seq: int, since_us: int = 0
+) -> list[tuple[int, str]]:
+    """What tasks printed after a place: (place, text), text with its line end."""
+    if not tasks:
+        return []
+    query = (
+        sa.select(events.c.seq, events.c.payload)
+        .where(
+            events.c.task_id.in_(list(tasks)),
+            events.c.name == "node.console",
+            events.c.seq > after_seq,
+            events.c.at_us >= since_us,
+        )
+        .order_by(events.c.seq)
+        .limit(LOG_PAGE)
+    )
+    return [(row["seq"], _text(row["payload"])) for row in many(connection, query)]
+
+
+def _text(payload: str) -> str:
+    said: dict[str, Any] = codec.loads(payload)
+    return f"{said['content']}\n"
+
+
+def artifacts_of(connection: sa.Connection, job_id: str, limit: int) -> list[Row]:
+    """A job's files that arrived whole, by path."""
+    query = (
+        sa.select(artifacts)
+        .where(artifacts.c.job_id == job_id, artifacts.c.stored_us.is_not(None))
+        .order_by(artifacts.c.path)
+        .limit(limit)
+    )
+    return many(connection, query)
+
+
+def artifact(connection: sa.Connection, job_id: str, path: str) -> Row | None:
+    """One of a job's files, whether or not it has arrived."""
+    query = sa.select(artifacts).where(artifacts.c.job_id == job_id, artifacts.c.path == path)
+    return one(connection, query)
