@@ -36,6 +36,15 @@ def test_output_of_a_command_is_live_and_large(node: Any) -> None:
     assert len(session.output["stdout"]) == 3_000_006
 
 
+def test_the_end_of_much_output_waits_for_a_slow_reader(node: Any) -> None:
+    # More than all buffers between hold, written by something that has ended before it is read.
+    session = node.dial(kind="exec", command="head -c 8000000 /dev/zero; echo end >&2")
+    time.sleep(0.6)  # longer than output may stand still
+    assert session.exit().code == 0
+    assert len(session.output["stdout"]) == 8_000_000
+    assert session.output["stderr"] == b"end\n"
+
+
 def test_a_command_does_not_wait_for_what_it_left_in_the_background(node: Any, until: Any) -> None:
     began = time.monotonic()
     session = node.dial(kind="exec", command="sleep 300 & echo $!")
@@ -102,6 +111,27 @@ def test_a_file_is_put_there_listed_fetched_and_removed(node: Any) -> None:
 
     assert node.dial(kind="remove", path="a").exit().code == 0
     assert not (node.home / "work/a").exists()
+
+
+NAMES = ["with space", "snow ☃ é", "-rf", "new\nline", "tab\tand\x1b[31m", "q'uo\"te", "*", "x" * 255]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_any_name_will_do(node: Any, name: str) -> None:
+    session = node.dial(kind="upload", path=f"names/{name}")
+    session.send(Data(content=b"content"))
+    session.send(Eof())
+    assert session.exit().code == 0
+    session = node.dial(kind="download", path=f"names/{name}")
+    assert session.exit().code == 0
+    assert session.output["stdout"] == b"content"
+    session = node.dial(kind="list", path="names")
+    assert session.exit().code == 0
+    [line] = session.output["stdout"].decode().splitlines()
+    assert "\x1b" not in line
+    assert line.endswith(name if name.isprintable() else line.rpartition("Z ")[2])
+    assert node.dial(kind="remove", path=f"names/{name}").exit().code == 0
+    assert not list((node.home / "work/names").iterdir())
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(node: Any, until: Any) -> None:

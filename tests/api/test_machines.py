@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from sky.api.channels import Channels
@@ -147,6 +149,7 @@ class Both:
         self.closed = False
         self.received = b""
         self.statuses: dict[str, int] = {}
+        self.broken: Exception | None = None
         base = f"/v1/computes/{compute['id']}/{kind}"
 
         def send() -> None:
@@ -161,10 +164,13 @@ class Both:
         def receive() -> None:
             with api.http.stream("GET", f"{base}/down?cid={cid}", timeout=40) as answer:
                 self.statuses["down"] = answer.status_code
-                for piece in answer.iter_raw():
-                    with self.wake:
-                        self.received += piece
-                        self.wake.notify_all()
+                try:
+                    for piece in answer.iter_raw():
+                        with self.wake:
+                            self.received += piece
+                            self.wake.notify_all()
+                except httpx2.TransportError as error:
+                    self.broken = error
 
         self.threads = [threading.Thread(target=work, daemon=True) for work in (send, receive)]
         for thread in self.threads:
@@ -252,7 +258,52 @@ def test_a_port_that_nobody_serves_is_said_to_be(api: Any, ready: dict[str, Any]
     both = Both(api, ready, "forward", fresh_name, f"&port={port}")
     both.threads[1].join(READ_S)
     both.close()
-    assert both.wait()["up"] == 409
+    assert both.wait() == {"up": 409, "down": 409}
+    assert f"nothing answers on port {port}" in both.received.decode()
+
+
+def test_what_a_service_breaks_off_is_cut_off(api: Any, ready: dict[str, Any], fresh_name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        both = Both(api, ready, "forward", fresh_name, f"&port={server.getsockname()[1]}")
+        connection, _ = server.accept()
+        connection.sendall(b"some of it")
+        both.wait_for(b"some of it")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    both.threads[1].join(READ_S)
+    both.close()
+    assert both.wait() == {"up": 409, "down": 200}
+    assert isinstance(both.broken, httpx2.RemoteProtocolError)
+
+
+def test_a_shell_tells_how_it_ended(api: Any, ready: dict[str, Any], fresh_name: str, tools: Any) -> None:
+    told = f"/v1/computes/{ready['id']}/shell/exit?cid={fresh_name}"
+    api("GET", told).error(404)
+    both = Both(api, ready, "shell", fresh_name, "&command=echo%20here;read%20code;exit%20$code")
+    both.wait_for(b"here")
+    assert api("GET", told).json == {"state": "open", "exit_code": None, "error": None}
+    both.send(b"41\n")
+    both.threads[1].join(READ_S)
+    assert api("GET", told).json == {"state": "ended", "exit_code": 41, "error": None}
+    both.close()
+    assert both.wait() == {"up": 200, "down": 200}
+
+
+def test_a_shell_whose_node_dies_is_lost(api: Any, tools: Any, fresh_name: str) -> None:
+    compute = api.create(tools.local_spec(nodes={"desired": 1}))
+    nodes = f"/v1/computes/{compute['id']}/nodes?include_terminal=false"
+    tools.until(lambda: [n["state"] for n in api("GET", nodes).json["items"]] == ["ready"], "a ready node")
+    both = Both(api, compute, "shell", fresh_name, "")
+    both.send(b"echo he''re\n")
+    both.wait_for(b"here")
+    os.kill(api("GET", nodes).json["items"][0]["provider_binding"]["pid"], signal.SIGKILL)
+    both.threads[1].join(READ_S)
+    told = api("GET", f"/v1/computes/{compute['id']}/shell/exit?cid={fresh_name}").json
+    assert (told["state"], told["exit_code"]) == ("lost", None)
+    both.close()
+    assert both.wait() == {"up": 409, "down": 200}
+    assert isinstance(both.broken, httpx2.RemoteProtocolError)
+    api.delete(compute["id"])
 
 
 def test_a_shell_is_a_terminal(api: Any, ready: dict[str, Any], fresh_name: str) -> None:

@@ -6,14 +6,17 @@ take. Never: imports the command; everything is seen from outside.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -125,12 +128,20 @@ class Terminal:
         if self._pid == 0:
             os.chdir(folder)
             os.execve(command[0], command, environment)
-        import fcntl
-        import struct
-        import termios
-
-        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self._code: int | None = None
+        self.resize(80, 24)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give it another size."""
+        fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def echoes(self) -> bool:
+        """Whether it shows what is typed, as a terminal does that nobody has changed."""
+        return bool(termios.tcgetattr(self._screen)[3] & termios.ECHO)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Tell the command."""
+        os.kill(self._pid, number)
 
     def until(self, text: str, timeout_s: float = SHOWN_S) -> str:
         """Read until ``text`` was shown; everything shown so far."""

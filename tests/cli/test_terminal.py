@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -68,8 +69,31 @@ def test_a_shell_is_a_terminal(on_daemon: Any, dev: str) -> None:
         terminal.until("^C")  # what was typed before it is thrown away
         terminal.type("echo still $((1 + 1)) here\n")
         terminal.until("still 2 here")
-        terminal.type("exit\n")
-        terminal.end().check()
+        terminal.resize(99, 33)
+        for look in range(1000):
+            terminal.type(f"stty size; echo lo''oked {look}\n")
+            if "33 99" in terminal.until(f"looked {look}"):
+                break
+        assert "33 99" in terminal.shown
+        terminal.type("exit 7\n")
+        terminal.end().check(7)
+
+
+def test_the_exit_code_of_a_shell_is_that_of_the_command(on_daemon: Any, dev: str) -> None:
+    on_daemon("compute", "shell", dev, "exit 5").check(5)
+    on_daemon("compute", "shell", dev, "kill -9 $$").check(137)
+    ended = on_daemon("compute", "shell", dev, stdin="echo $((6 * 7))\nexit 6\n").check(6)
+    assert "42" in ended.out
+
+
+def test_a_terminal_is_as_before_whatever_ends_its_shell(on_daemon: Any, dev: str) -> None:
+    with on_daemon.terminal("compute", "shell", dev) as terminal:
+        terminal.type("echo he''re\n")
+        terminal.until("here")
+        assert not terminal.echoes()
+        terminal.signal(signal.SIGTERM)
+        assert terminal.end().code == 143
+        assert terminal.echoes()
 
 
 def test_tables_fit_the_terminal(on_daemon: Any, dev: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sky.domain import secrets
+from sky.kit import secrets
 
 FORTY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 

@@ -1,13 +1,17 @@
 """Interactive sessions: the agent dials a rendezvous and serves there what it is asked for.
 
 Decides: how many at once, what each kind is served by, and that nothing of a session outlives it.
-Never: keeps a session alive that nobody is at the other end of. Follows: a session that fails says why in its
-last frame and harms no call and no other session.
+Never: keeps a session alive that nobody is at the other end of, or ends one that is only read slowly.
+Follows: a session that fails says why in its last frame and harms no call and no other session. Pings keep a
+silent one open; that its peer is gone is left to the kernel to find out, because a peer that is held up by
+its own reader does not answer pings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
@@ -25,7 +29,8 @@ REFUSALS_MAX = 64
 """How many are told at once that there are too many; others find out by waiting."""
 CONNECT_S = 10.0
 ASK_S = 10.0
-HEARTBEAT_S = 15.0
+PING_S = 15.0
+KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 CLOSE_S = 2.0
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -75,25 +80,27 @@ class Sessions:
     async def _meet(self, message: Dial, *, full: bool) -> None:
         try:
             async with asyncio.timeout(CONNECT_S):
-                socket = await self._session().ws_connect(
+                connection = await self._session().ws_connect(
                     f"{message.url.rstrip('/')}/agent/v1/rendezvous/{message.rendezvous}",
                     headers={
                         "Authorization": f"Bearer {self._settings.token()}",
                         "X-Sky-Node": self._settings.node,
                     },
-                    heartbeat=HEARTBEAT_S,
                     max_msg_size=MESSAGE_BYTES_MAX,
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             say("a rendezvous cannot be reached", rendezvous=message.rendezvous, error=str(error))
             return
-        line = Line(socket)
+        line = Line(connection)
+        _keep_alive(connection)
+        pings = asyncio.create_task(_ping(connection))
         try:
             await line.send(await self._serve(line, full=full))
         except (aiohttp.ClientError, ConnectionError, Ended):
             return
         finally:
-            await close(socket)
+            pings.cancel()
+            await close(connection)
 
     async def _serve(self, line: Line, *, full: bool) -> Exit:
         try:
@@ -110,3 +117,22 @@ class Sessions:
             if isinstance(error, ConnectionError):
                 raise
             return Exit(code=1, error=str(error) or type(error).__name__)
+
+
+def _keep_alive(connection: aiohttp.ClientWebSocketResponse) -> None:
+    """Have the kernel find out when the other end is gone."""
+    raw = connection.get_extra_info("socket")
+    if raw is None:
+        return
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):
+            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+async def _ping(connection: aiohttp.ClientWebSocketResponse) -> None:
+    """Say something now and then, for proxies on the way that end what is silent."""
+    with contextlib.suppress(aiohttp.ClientError, ConnectionError):
+        while True:
+            await asyncio.sleep(PING_S)
+            await connection.ping()

@@ -2,22 +2,29 @@
 
 Decides: how they find each other (both name the same ``cid``) and how the connection ends.
 Never: looks at the bytes. Follows: each direction may end before the other, as with any connection; when
-a client's half breaks, or the node hangs up, the whole is over.
+a client's half breaks, or the node hangs up, the whole is over. What cannot be opened is refused to both
+halves; what breaks later is cut off for the one that receives, and refused to the one that sends.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from sky.api.meeting import Session, SessionEndedError
+from sky.api.stream import CutShort
 from sky.domain.errors import ComputeNotConnected, InvalidRequest, NotFound, SkyError
 from sky.wire import agent
 
 PAIR_SECONDS = 30.0
 CONNECT_SECONDS = 45.0
 PAIRS_MAX = 10_000
+OPEN_SECONDS = 8.0
+"""How long a node's word is waited for that it has opened what was asked for."""
+ENDS_MAX = 10_000
+"""How many connections are remembered that have ended."""
 
 Key = tuple[str, str, str]
 """Kind of connection, id of the compute, ``cid``."""
@@ -39,6 +46,7 @@ class Channels:
     def __init__(self, pair_s: float = PAIR_SECONDS) -> None:
         self._pair_s = pair_s
         self._pairs: dict[Key, _Pair] = {}
+        self._ends: OrderedDict[Key, agent.Exit | None] = OrderedDict()
         self._turn = 0
 
     def turn(self, many: int) -> int:
@@ -76,30 +84,61 @@ class Channels:
                 raise pair.refused
             if pair.session is None:
                 raise self._alone(key, "up")
+            first = await self._opened(key, pair.session)
         except TimeoutError:
             self._leave(key, pair)
             raise self._alone(key, "up") from None
         except BaseException:
             self._leave(key, pair)
             raise
-        return self._down(key, pair, pair.session)
+        return self._down(key, pair, pair.session, first)
 
-    async def _down(self, key: Key, pair: _Pair, session: Session) -> AsyncIterator[bytes]:
+    async def _opened(self, key: Key, session: Session) -> agent.Session | None:
+        """What the node says first, if it does so soon. Raises ComputeNotConnected: it could not."""
+        try:
+            first = await session.receive(OPEN_SECONDS)
+        except TimeoutError:
+            return agent.Data(content=b"")
+        if first is None or (isinstance(first, agent.Exit) and first.error is not None):
+            self._over(key, session, first)
+            session.close()
+            raise _failed(session)
+        return first
+
+    async def _down(
+        self, key: Key, pair: _Pair, session: Session, message: agent.Session | None
+    ) -> AsyncIterator[bytes]:
         halved = False
         try:
-            while (message := await session.receive()) is not None:
+            while True:
                 if isinstance(message, agent.Data):
-                    yield message.content
+                    if message.content:
+                        yield message.content
                 elif isinstance(message, agent.Eof):
                     halved = pair.halves == 2
                     return
-                elif isinstance(message, agent.Exit):
-                    session.failure = message.error
+                elif message is None or isinstance(message, agent.Exit):
+                    self._over(key, session, message)
+                    if session.failure is not None:
+                        raise CutShort
                     return
+                message = await session.receive()
         finally:
             if not halved:
                 session.close()
             self._leave(key, pair)
+
+    def _over(self, key: Key, session: Session, message: agent.Exit | None) -> None:
+        """The node has told how it ended, or will not any more."""
+        if message is not None and message.error is not None:
+            session.failure = message.error
+        self._ends[key] = message
+        while len(self._ends) > ENDS_MAX:
+            self._ends.popitem(last=False)
+
+    def end(self, key: Key) -> agent.Exit | None:
+        """How a connection has ended: as the node says, or None when it was lost. Raises KeyError."""
+        return self._ends[key]
 
     def session(self, key: Key) -> Session | None:
         """The connection of that name, once it is made."""
@@ -113,6 +152,7 @@ class Channels:
                 msg = f"more than {PAIRS_MAX} connections are open"
                 raise InvalidRequest(msg, details={"field": "cid", "expected": "fewer connections"})
             pair = self._pairs[key] = _Pair()
+            self._ends.pop(key, None)
         event = pair.up if half == "up" else pair.down
         if event.is_set():
             msg = f"cid {key[2]!r} is in use for {half}; choose another for a new connection"
@@ -169,7 +209,12 @@ async def _carry(session: Session, body: AsyncIterator[bytes]) -> None:
     finally:
         over.cancel()
     if session.failure is not None:
-        raise ComputeNotConnected(session.failure, details={"node": session.node_id})
+        raise _failed(session)
+
+
+def _failed(session: Session) -> ComputeNotConnected:
+    why = session.failure or f"the connection to node {session.node_id} was lost"
+    return ComputeNotConnected(why, details={"node": session.node_id})
 
 
 async def _next(body: AsyncIterator[bytes]) -> bytes | None:

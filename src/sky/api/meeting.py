@@ -20,7 +20,8 @@ from sky.verbs import rendezvous
 from sky.wire import agent
 
 MEET_SECONDS = 10.0
-SEND_SECONDS = 60.0
+SEND_SECONDS = 600.0
+"""How long a node may take nothing of what is sent to it: what it carries it to may read slowly."""
 SESSION_SECONDS_MAX = 24 * 3600.0
 PIECE_BYTES_MAX = 256 * 1024
 
@@ -40,6 +41,7 @@ class Session:
         self.claimed = asyncio.Event()
         self.over = asyncio.Event()
         self.failure: str | None = None
+        """Why it is over, where it did not end as it should."""
         self._socket = socket
 
     async def send(self, message: agent.Session) -> None:
@@ -50,7 +52,7 @@ class Session:
             async with asyncio.timeout(SEND_SECONDS):
                 await self._socket.send_bytes(_encoder.encode(message))
         except (WebSocketException, RuntimeError, OSError, TimeoutError) as error:
-            self.over.set()
+            self._lost()
             raise SessionEndedError from error
 
     async def send_bytes(self, content: bytes) -> None:
@@ -69,11 +71,16 @@ class Session:
         except TimeoutError:
             raise
         except (WebSocketException, RuntimeError, OSError, msgspec.DecodeError):
-            self.over.set()
+            self._lost()
             return None
 
     def close(self) -> None:
         """Hang up."""
+        self.over.set()
+
+    def _lost(self) -> None:
+        if not self.over.is_set() and self.failure is None:
+            self.failure = f"the connection to node {self.node_id} was lost"
         self.over.set()
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sky.api.channels import Channels
+from sky.api.gauges import Gauges
+from sky.api.masking import Masking
 from sky.api.meeting import Meetings
 from sky.api.selling import Selling, nothing_sold
 from sky.domain.provider import Rules
@@ -68,3 +70,5 @@ class Services:
     selling: Selling = field(default_factory=nothing_sold)
     meetings: Meetings = field(default_factory=Meetings)
     channels: Channels = field(default_factory=Channels)
+    gauges: Gauges = field(default_factory=Gauges)
+    masking: Masking = field(default_factory=Masking)

@@ -2,7 +2,8 @@
 
 Decides: what travels between this terminal (or socket) and a connection's two halves, and how each end is
 noticed. Never: leaves the terminal raw, or listens anywhere but on loopback.
-Follows: a shell ends when the node hangs up or standard input ends; forwarding ends with Ctrl-C.
+Follows: a shell ends when the node hangs up, with the exit code of what ran there; forwarding ends with
+Ctrl-C, and a connection that the node could not serve is reset here, with the reason on standard error.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import contextlib
 import os
 import select
 import shutil
+import signal
 import socket
+import struct
 import sys
 import termios
 import threading
@@ -28,6 +31,7 @@ from sky.cli.connection import PATIENCE_S, Api, reading
 from sky.cli.errors import FAILED, CliError, usage
 from sky.client import calls, calls_machines
 from sky.client.errors import SkyError
+from sky.client.http import CutShort
 from sky.client.request import Call, new_key
 
 app = noun("compute")
@@ -37,6 +41,11 @@ JOIN_S = 2.0
 PORT_MAX = 65_535
 CONNECTIONS_MAX = 256
 BACKLOG = 64
+NO_LINGER = struct.pack("ii", 1, 0)
+AS_BEFORE = b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?25h\x1b[0m\r\n"
+"""Back from another screen, mouse and paste as usual, a cursor, no colours: what a program that was cut off
+may have left a terminal in."""
+OPEN_AGAIN = "open it again; what ran there has been ended"
 
 
 # ── shell ───────────────────────────────────────────────────────────────────────────────────────
@@ -63,20 +72,29 @@ def shell(
     if program is not None:
         extra["command"] = program
     with reading() as api:
-        found = api.send(calls.get_compute(compute))
+        found = api.send(calls.get_compute(compute)).id
         wake_read, wake_write = os.pipe()
         cid = new_key()
-        up = calls_machines.connection_up(found.id, "shell", cid, lambda: _typed(wake_read), **extra)
-        sender = threading.Thread(target=_send, args=(api, up), daemon=True)
+        up = calls_machines.connection_up(found, "shell", cid, lambda: _typed(wake_read), **extra)
+        sender = threading.Thread(target=_send, args=(api, up, []), daemon=True)
         try:
-            with _raw_terminal():
+            with _raw_terminal(), _resizing(api, found, cid):
                 sender.start()
-                _show(api, calls_machines.connection_down(found.id, "shell", cid))
+                _show(api, calls_machines.connection_down(found, "shell", cid))
         finally:
             os.close(wake_write)
             if sender.ident is not None:
                 sender.join(JOIN_S)
-    return 0
+        return _exit_code(api, found, cid)
+
+
+def _exit_code(api: Api, compute: str, cid: str) -> int:
+    told = api.send(calls_machines.shell_exit(compute, cid))
+    if told.error is not None:
+        raise CliError("shell_failed", told.error, None, FAILED)
+    if told.exit_code is None:
+        raise CliError("connection_lost", "the connection to the node was lost", OPEN_AGAIN, FAILED)
+    return told.exit_code
 
 
 def _show(api: Api, down: Call[bytes]) -> None:
@@ -87,10 +105,11 @@ def _show(api: Api, down: Call[bytes]) -> None:
             for piece in stream.pieces():
                 while piece:
                     piece = piece[os.write(screen, piece) :]
-    except ConnectionError as error:
-        raise CliError(
-            "connection_lost", str(error), "open it again; what ran there may have ended", FAILED
-        ) from error
+    except CutShort as error:
+        if sys.stdout.isatty():
+            os.write(screen, AS_BEFORE)
+        message = "the connection was lost: the node is gone, or the daemon is"
+        raise CliError("connection_lost", message, OPEN_AGAIN, FAILED) from error
 
 
 def _typed(wake: int) -> Iterator[bytes]:
@@ -107,26 +126,65 @@ def _typed(wake: int) -> Iterator[bytes]:
         yield piece
 
 
-def _send(api: Api, up: Call[None]) -> None:
-    # Refused or broken, the other half of the connection says so as well, and is the one that is shown.
-    with contextlib.suppress(SkyError):
+def _send(api: Api, up: Call[None], refused: list[SkyError]) -> None:
+    try:
         api.http.send(up, patience_s=PATIENCE_S)
+    except SkyError as error:
+        refused.append(error)
 
 
 @contextlib.contextmanager
 def _raw_terminal() -> Generator[None]:
-    """Every key goes to the node while this lasts, Ctrl-C too."""
+    """Every key goes to the node while this lasts, Ctrl-C too. What ends this process ends that first."""
     if not sys.stdin.isatty():
         yield
         return
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
+    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         # What was typed while the connection was being made is not thrown away.
         tty.setraw(keyboard, termios.TCSADRAIN)
         yield
     finally:
-        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # it may be gone
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextlib.contextmanager
+def _resizing(api: Api, compute: str, cid: str) -> Generator[None]:
+    """The node is told, by a thread of its own, whenever this terminal gets another size."""
+    if not sys.stdout.isatty():
+        yield
+        return
+    changed, over = threading.Event(), threading.Event()
+
+    def tell() -> None:
+        while changed.wait() and not over.is_set():
+            changed.clear()
+            columns, rows = shutil.get_terminal_size()
+            with contextlib.suppress(SkyError):  # it may not be open yet, or any more
+                api.http.send(calls_machines.resize_shell(compute, cid, columns, rows), patience_s=PATIENCE_S)
+
+    def note(_number: int, _frame: object) -> None:
+        changed.set()
+
+    before = signal.signal(signal.SIGWINCH, note)
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+        over.set()
+        changed.set()
+        thread.join(JOIN_S)
 
 
 # ── forward ─────────────────────────────────────────────────────────────────────────────────────
@@ -183,23 +241,37 @@ def _one(api: Api, compute: str, client: socket.socket, port: int, room: threadi
     cid = new_key()
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     up = calls_machines.connection_up(compute, "forward", cid, lambda: _received(client), port=port)
-    sender = threading.Thread(target=_send, args=(api, up), daemon=True)
+    refused: list[SkyError] = []
+    sender = threading.Thread(target=_send, args=(api, up, refused), daemon=True)
     sender.start()
+    broken: str | None = None
     try:
         with api.open(calls_machines.connection_down(compute, "forward", cid)) as stream:
             for piece in stream.pieces():
                 client.sendall(piece)
-    except SkyError as error:
-        output.note(f"a connection was refused: {error}")
+        # That way is over; the other may go on, as with any connection.
+        client.shutdown(socket.SHUT_WR)
+        sender.join()
+    except (SkyError, CutShort) as error:
+        broken = str(error)
     except OSError:
-        # Either side has hung up; the other is told by closing.
+        # Who connected here has left.
         pass
     finally:
         with contextlib.suppress(OSError):
-            client.shutdown(socket.SHUT_RDWR)
+            client.shutdown(socket.SHUT_RD)
         sender.join(JOIN_S)
+        if broken or refused:
+            output.note(f"a connection broke: {refused[0] if refused else broken}")
+            _no_proper_end(client)
         client.close()
         room.release()
+
+
+def _no_proper_end(client: socket.socket) -> None:
+    """When it is closed, its other end is told that something went wrong, and not that this was all."""
+    with contextlib.suppress(OSError):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
 
 
 def _received(client: socket.socket) -> Iterator[bytes]:

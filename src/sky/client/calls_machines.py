@@ -90,6 +90,17 @@ def connection_down(compute: str, kind: str, cid: str) -> Call[bytes]:
     return Call("GET", path, as_content, query_of(cid=cid), timeout_s=EXEC_S, repeatable=False)
 
 
+def resize_shell(compute: str, cid: str, columns: int, rows: int) -> Call[None]:
+    """Tell a shell how large its terminal is now."""
+    query = query_of(cid=cid, columns=columns, rows=rows)
+    return Call("POST", at("computes", compute, "shell", "resize"), as_nothing, query, (), b"")
+
+
+def shell_exit(compute: str, cid: str) -> Call[v1.ShellExit]:
+    """How a shell has ended."""
+    return getting(at("computes", compute, "shell", "exit"), v1.ShellExit, query_of(cid=cid))
+
+
 # ── providers and offers ─────────────────────────────────────────────────────────────────────────────
 
 

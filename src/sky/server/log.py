@@ -1,7 +1,8 @@
 """How the daemon logs: one JSON object a line, with secrets masked.
 
 Decides: the form of a line. Never: what is worth one, or fails whoever logs. Follows: a value under a name
-that says it is a secret never reaches the log; a line for which the disk has no room is lost.
+that says it is a secret never reaches the log, nor does one that is known or looks like a secret, wherever it
+stands; a line for which the disk has no room is lost.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
+
+from sky.kit.masks import Masks
 
 _SECRET = ("token", "password", "secret", "credential", "authorization")
 STDERR = 2
@@ -40,10 +43,19 @@ def _unexpected(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith(_EXPECTED)
 
 
+_masks = [Masks()]
+
+
+def hide(masks: Masks) -> None:
+    """From now on these are kept out of the log as well."""
+    _masks[0] = masks
+
+
 class _Lines:
     """What a logger prints on: each line goes straight to stderr, or nowhere."""
 
     def write(self, text: str) -> int:
+        text = _masks[0].hide(text)
         with contextlib.suppress(OSError):
             os.write(STDERR, text.encode("utf-8", "backslashreplace"))
         return len(text)

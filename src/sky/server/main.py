@@ -41,6 +41,7 @@ from sky.store.migrate import UnusableDatabaseError, upgrade
 
 BACKLOG = 2048
 FILES_MAX = 65_536
+KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 EXIT_USAGE = 2
 EXIT_RUNNING = 3
 _log = structlog.get_logger(__name__)
@@ -103,6 +104,7 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     url = _url(listener)
     clock = SteadyClock(SystemClock())
     daemon = wiring.build(chosen, clock, standard(), lambda: url)
+    log.hide(daemon.services.masking.masks)
     daemon.services.blobs.prepare()
     (chosen.home / "spool").mkdir(exist_ok=True, mode=0o700)
     daemon.db.start()
@@ -182,6 +184,11 @@ def _listening(chosen: Settings) -> Generator[socket.socket]:
                 msg = f"cannot listen on {host}:{wanted}: {error.strerror}; choose another --port"
                 raise StartError(msg) from error
             listener.bind((host, 0))
+        # What is accepted has these too: a peer that is gone without a word is noticed by the kernel.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE:
+            if hasattr(socket, name):
+                listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         listener.listen(BACKLOG)
         listener.setblocking(False)
         listener.set_inheritable(False)

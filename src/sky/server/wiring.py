@@ -6,15 +6,18 @@ Follows: a test can build the same daemon over other parts (a fake cloud, a manu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sky.api.masking import Masking
 from sky.api.unit import ApiSettings, Services
 from sky.domain.offer import Offer
 from sky.domain.provider import Abilities, KindInfo, Rules
 from sky.domain.snapshots import NodeCase
 from sky.kit.clock import Clock
+from sky.kit.masks import Masks
 from sky.kit.signals import Signals
 from sky.kit.version import VERSION
 from sky.providers.base import AgentSetup, Context, Kind, Refused
@@ -62,7 +65,10 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync)
     blobs = Blobs(db, settings.home / "blobs", full_sync=settings.full_sync)
     context = Context(settings.home, deployment_of(keys), clock)
-    pool = RowPool(db, registry, context, keys.unseal)
+    masks = Masks([keys.token])
+    masks.add_named(os.environ)
+    seal, unseal = hidden(keys, masks)
+    pool = RowPool(db, registry, context, unseal)
     url_file = str(settings.home / "daemon.json")
 
     def agent_for(node_id: str, case: NodeCase) -> AgentSetup:
@@ -79,8 +85,12 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         signals=signals,
         hub=hub,
         clock=clock,
+<<<<<<< HEAD
         rules=rules,
         selling=selling_of(settings, db, clock),
+=======
+        rules=rules_of(registry, seal),
+>>>>>>> 7824ae9 (mine)
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
@@ -93,8 +103,26 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         ready={"database": lambda: answers(db), "loops": lambda: ticks(runner, clock)},
         dependencies={"database": lambda: answers(db)},
         started_us=clock.now_us(),
+        masking=Masking(masks, keys.node_token),
     )
     return Daemon(db, runner, services, keys)
+
+
+def hidden(
+    keys: Keys, masks: Masks
+) -> tuple[Callable[[Mapping[str, str]], bytes], Callable[[bytes], Mapping[str, str]]]:
+    """Sealing and unsealing of credentials that are kept out of every log from then on."""
+
+    def seal(credentials: Mapping[str, str]) -> bytes:
+        masks.add(credentials.values())
+        return keys.seal(credentials)
+
+    def unseal(sealed: bytes) -> Mapping[str, str]:
+        credentials = keys.unseal(sealed)
+        masks.add(credentials.values())
+        return credentials
+
+    return seal, unseal
 
 
 def make_runner(

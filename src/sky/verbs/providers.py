@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sky.domain import secrets
 from sky.domain.errors import NameTaken, ProviderInUse, SecretInDefinition, UnsupportedProvider
 from sky.domain.nearby import hint
 from sky.domain.provider import KindInfo, Rules
-from sky.kit import ids
+from sky.kit import ids, secrets
 from sky.store.rows import computes, nodes, providers
 from sky.store.tx import Tx
 from sky.verbs import lookup

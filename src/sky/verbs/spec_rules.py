@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from sky.domain import secrets
 from sky.domain.errors import (
     CapabilityMismatch,
     InvalidRequest,
@@ -20,7 +19,7 @@ from sky.domain.errors import (
 )
 from sky.domain.nearby import hint
 from sky.domain.provider import Abilities, Rules
-from sky.kit import ids
+from sky.kit import ids, secrets
 from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.verbs.image_rules import INDEX_LOGIN, check_image

@@ -126,6 +126,7 @@ class _Line:
     async def _record(self, report: agent.Report) -> None:
         """Write a report down, or where that cannot be, all of it that can: it would be said for ever."""
         boot = self._boot
+        report = self._unit.masking.report(self._node_id, report)
         if await self._written(lambda tx, node, said: reports.record(tx, node, boot, said), report):
             return
         for piece in reports.apart(report):
@@ -152,6 +153,7 @@ class _Line:
             await unit.db.write(lambda tx: reports.seen(tx, self._node_id, ping.window))
         self._window = ping.window
         await self._send(agent.Pong())
+        unit.gauges.heard(self._node_id, ping.metrics, now_s)
         unit.hub.publish(self._metrics(ping.metrics))
         unit.signals.fire(f"mail/{self._node_id}")
 
@@ -255,6 +257,7 @@ class Lines:
         finally:
             if self._by_node.get(node_id) is line:
                 del self._by_node[node_id]
+                unit.gauges.forget(node_id)
                 self._miss(unit, node_id)
 
     def _miss(self, unit: Services, node_id: str) -> None:

@@ -1,7 +1,8 @@
 """Connections into a node: a forwarded port, and a shell.
 
 Decides: which node a connection goes to. Never: reads what goes through it.
-Follows: each is two requests with one ``cid``, so that any HTTP client can carry bytes both ways at once.
+Follows: each is two requests with one ``cid``, so that any HTTP client can carry bytes both ways at once; a
+third tells how a shell has ended, which bytes cannot.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
 from sky.api.channels import Key
-from sky.api.meeting import Session
-from sky.api.operation import BYTES, Ask, Bytes, NodeChoice, nothing, operation
+from sky.api.meeting import Session, SessionEndedError
+from sky.api.operation import BYTES, Ask, Bytes, NodeChoice, nothing, operation, reply
 from sky.api.reading import Query
 from sky.api.stream import SESSION_S, Streamed
 from sky.api.v1.machines import COMMAND_CHARS_MAX, ERRORS
 from sky.domain.errors import NotFound
 from sky.store.views import computes, nodes
-from sky.wire import agent
+from sky.wire import agent, v1
 
 TAG = "Connections"
 CONNECTION_BYTES_MAX = 2**50
@@ -120,9 +121,37 @@ async def resize_shell(ask: Ask, compute_id: str, query: ShellResize) -> ASGIRes
     key = await _key(ask, compute_id, "shell", query.cid)
     session = ask.unit.channels.session(key)
     if session is None:
-        raise NotFound(f"no shell with cid {query.cid!r} is open", details={"cid": query.cid})
-    await session.send(agent.Resize(columns=query.columns, rows=query.rows))
+        raise _no_shell(query.cid)
+    try:
+        await session.send(agent.Resize(columns=query.columns, rows=query.rows))
+    except SessionEndedError:
+        raise _no_shell(query.cid) from None
     return nothing()
+
+
+@operation("GET", "/v1/computes/{compute_id}/shell/exit", tag=TAG, answers=v1.ShellExit, errors=[NotFound])
+async def tell_shell_exit(ask: Ask, compute_id: str, query: Down) -> ASGIResponse:
+    """Tell how a shell has ended.
+
+    While it is open, and for a while after: the last ones that ended are remembered.
+    """
+    key = await _key(ask, compute_id, "shell", query.cid)
+    channels = ask.unit.channels
+    try:
+        ended = channels.end(key)
+    except KeyError:
+        if channels.session(key) is None:
+            raise NotFound(
+                f"no shell with cid {query.cid!r} is open or has just ended", details={"cid": query.cid}
+            ) from None
+        return reply(v1.ShellExit(state="open"))
+    if ended is None:
+        return reply(v1.ShellExit(state="lost"))
+    return reply(v1.ShellExit(state="ended", exit_code=ended.code, error=ended.error))
+
+
+def _no_shell(cid: str) -> NotFound:
+    return NotFound(f"no shell with cid {cid!r} is open", details={"cid": cid})
 
 
 async def _key(ask: Ask, compute_id: str, kind: str, cid: str) -> Key:
@@ -150,4 +179,4 @@ async def _down(ask: Ask, compute_id: str, kind: str, cid: str) -> ASGIResponse:
     return Streamed(await ask.unit.channels.down(key), media=BYTES, stall_s=SESSION_S)
 
 
-ROUTES = (send_forward, receive_forward, send_shell, receive_shell, resize_shell)
+ROUTES = (send_forward, receive_forward, send_shell, receive_shell, resize_shell, tell_shell_exit)

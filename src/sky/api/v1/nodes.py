@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
@@ -43,18 +44,21 @@ class NodeFilter(Query, frozen=True):
 @operation("GET", "/v1/computes/{compute_id}/nodes", tag=TAG, answers=v1.NodePage, errors=[NotFound])
 async def list_nodes(ask: Ask, compute_id: str, query: NodeFilter) -> ASGIResponse:
     """List a compute's nodes, by rank."""
-    return reply(
-        await ask.unit.db.read(
-            lambda c: views.page(
-                c,
-                compute_id,
-                include_terminal=query.include_terminal,
-                generation=query.generation,
-                cursor=query.cursor,
-                limit=query.limit,
-            )
+    page = await ask.unit.db.read(
+        lambda c: views.page(
+            c,
+            compute_id,
+            include_terminal=query.include_terminal,
+            generation=query.generation,
+            cursor=query.cursor,
+            limit=query.limit,
         )
     )
+    return reply(msgspec.structs.replace(page, items=tuple(_with_gauges(ask, node) for node in page.items)))
+
+
+def _with_gauges(ask: Ask, node: v1.Node) -> v1.Node:
+    return ask.unit.gauges.on(node, ask.unit.clock.monotonic_s())
 
 
 @operation(
@@ -68,7 +72,7 @@ async def list_nodes(ask: Ask, compute_id: str, query: NodeFilter) -> ASGIRespon
 async def get_node(ask: Ask, compute_id: str, node_id: str) -> ASGIResponse:
     """Show one node."""
     node = await ask.unit.db.read(lambda c: views.get(c, compute_id, node_id))
-    return reply(node, etag=etag(node))
+    return reply(_with_gauges(ask, node), etag=etag(node))
 
 
 @operation(

@@ -265,7 +265,10 @@ class GenerationPage(Answer, frozen=True):
 
 
 class Node(Answer, frozen=True):
-    """One machine of a compute, from the asking to the giving back."""
+    """One machine of a compute, from the asking to the giving back.
+
+    ``metrics`` are the gauges that it told last, while it tells: shares in percent, amounts in bytes.
+    """
 
     id: str
     compute_id: str
@@ -285,6 +288,7 @@ class Node(Answer, frozen=True):
     launched_at: datetime | None = None
     terminated_at: datetime | None = None
     last_error: Error | None = None
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
 
 
 class NodePage(Answer, frozen=True):
@@ -300,3 +304,11 @@ class Result(Answer, frozen=True):
     exit_code: int
     stdout: str
     stderr: str
+
+
+class ShellExit(Answer, frozen=True):
+    """How a shell ended. ``lost``: the connection to its node broke, and the node has ended it."""
+
+    state: Literal["open", "ended", "lost"]
+    exit_code: int | None = None
+    error: str | None = None

@@ -30,18 +30,38 @@ _REFERENCE = re.compile(r"\$\{[^}]*\}|\$\w+|\$\([^)]*\)|\{\{.*\}\}|<[^>]*>|\[[A-
 _NUMBER = re.compile(r"[-+]?[0-9]{1,12}(?:\.[0-9]+)?")
 _PATH = re.compile(r"(?:~|\.{1,2})?(?:/[\w.\-]+)+/?")
 _ONE_WORD = re.compile(r"[a-z]{1,12}")
+BODY_MAX = 1_000
+"""How far is looked for the rest of a shape: text that only begins like one costs no more than this."""
 _SHAPES = (
-    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
-    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
-    ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})\b")),
-    ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_\-]{20,}\b")),
-    ("a Slack token", re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{10,}\b")),
-    ("a Hugging Face token", re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")),
-    ("an API secret key", re.compile(r"\b(?:sk|rk)[-_](?=[A-Za-z0-9_\-]*[0-9])[A-Za-z0-9_\-]{20,}\b")),
-    ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_\-]{35}\b")),
-    ("a JSON web token", re.compile(r"\beyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+")),
-    ("a password in an address", re.compile(r"\b[a-z][a-z0-9+.\-]*://[^/\s:@]*:(?!\$)[^/\s@]+@")),
+    ("an AWS access key", ("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    ("a private key", ("PRIVATE KEY-----",), r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
+    (
+        "a GitHub token",
+        ("gh", "github_pat_"),
+        r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})\b",
+    ),
+    ("a GitLab token", ("glpat-",), r"\bglpat-[A-Za-z0-9_\-]{20,}\b"),
+    ("a Slack token", ("xox",), r"\bxox[abprs]-[A-Za-z0-9-]{10,}\b"),
+    ("a Hugging Face token", ("hf_",), r"\bhf_[A-Za-z0-9]{30,}\b"),
+    (
+        "an API secret key",
+        ("sk-", "sk_", "rk-", "rk_"),
+        rf"\b(?:sk|rk)[-_](?=[A-Za-z0-9_\-]{{0,{BODY_MAX}}}[0-9])[A-Za-z0-9_\-]{{20,}}\b",
+    ),
+    ("a Google API key", ("AIza",), r"\bAIza[0-9A-Za-z_\-]{35}\b"),
+    (
+        "a JSON web token",
+        ("eyJ",),
+        rf"\beyJ[A-Za-z0-9_\-]{{10,{BODY_MAX}}}\.eyJ[A-Za-z0-9_\-]{{10,{BODY_MAX}}}\.[A-Za-z0-9_\-]+",
+    ),
+    (
+        "a password in an address",
+        ("://",),
+        rf"\b[a-z][a-z0-9+.\-]{{0,30}}://[^/\s:@]{{0,{BODY_MAX}}}:(?!\$)([^/\s@]{{1,{BODY_MAX}}})@",
+    ),
 )
+SHAPES = tuple((what, hints, re.compile(pattern)) for what, hints, pattern in _SHAPES)
+"""What it is, what is in any text that has one, and how it looks; a group is the part that is secret."""
 
 
 def find(value: Any, field: str) -> Iterator[tuple[str, str]]:
@@ -49,13 +69,13 @@ def find(value: Any, field: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, inner in cast("Mapping[str, Any]", value).items():
             path = f"{field}.{key}"
-            if isinstance(inner, str) and _named_secret(str(key), inner):
+            if isinstance(inner, str) and named(str(key), inner):
                 yield path, f"its name {key!r} says that it is a credential"
             else:
                 yield from find(inner, path)
     elif isinstance(value, str):
-        for what, shape in _SHAPES:
-            if shape.search(value):
+        for what, hints, shape in SHAPES:
+            if any(hint in value for hint in hints) and shape.search(value):
                 yield field, f"its value looks like {what}"
                 return
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
@@ -63,7 +83,7 @@ def find(value: Any, field: str) -> Iterator[tuple[str, str]]:
             yield from find(inner, f"{field}[{index}]")
 
 
-def _named_secret(name: str, value: str) -> bool:
+def named(name: str, value: str) -> bool:
     """Whether ``name`` ends in the word for a secret, and ``value`` could be one."""
     text = value.strip()
     if not text or _SWITCH.fullmatch(text) or _REFERENCE.fullmatch(text):
