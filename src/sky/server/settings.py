@@ -85,10 +85,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, description="GPUs of one tier that an account may use, unless it has its own limit.")
     ] = 2
     platform_jobs_max: Annotated[
-        int | None, Meta(ge=0, description="Jobs of all accounts that may be under way. Unset: no limit.")
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Jobs of all accounts that may be under way. Unset: no limit."),
     ] = None
     platform_gpus_max: Annotated[
-        int | None, Meta(ge=0, description="GPUs that all accounts may use. Unset: no limit.")
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="GPUs that all accounts may use. Unset: no limit."),
     ] = None
 
     @property
