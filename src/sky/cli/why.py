@@ -131,7 +131,7 @@ def _node_text(node: v1.Node) -> str:
 
 
 def _error_text(error: Error) -> str:
-    return f"{error.code}: {error.message}"
+    return f"{(error.details or {}).get('cause', error.code)}: {error.message}"
 
 
 def _task(api: Api, of: str) -> _Subject:

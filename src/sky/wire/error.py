@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-ErrorCode = Literal[
+PublishedCode = Literal[
     "not_found",
     "revision_conflict",
     "idempotency_conflict",
@@ -28,6 +28,10 @@ ErrorCode = Literal[
     "duplication_not_acknowledged",
     "capability_mismatch",
     "release_pending",
+]
+"""Codes that every reader of the interface knows. What answers carry inside is told with these alone."""
+ErrorCode = Literal[
+    PublishedCode,
     "invalid_request",
     "precondition_required",
     "method_not_allowed",
@@ -40,13 +44,9 @@ ErrorCode = Literal[
     "busy",
     "task_not_retryable",
     "provider_in_use",
-    "provider_refused",
-    "node_lost",
-    "worker_died",
-    "timed_out",
-    "cancelled",
     "internal",
 ]
+PUBLISHED_CODES: frozenset[str] = frozenset(get_args(PublishedCode))
 CODES: frozenset[str] = frozenset(get_args(ErrorCode))
 
 

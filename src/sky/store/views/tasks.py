@@ -180,7 +180,10 @@ def _attempt(row: Row) -> v1.Execution:
 
 def error_in(row: Row | None) -> Error | None:
     """Why an execution did not succeed."""
-    return None if row is None or row["error"] is None else error_of(codec.loads(row["error"]))
+    if row is None or row["error"] is None:
+        return None
+    lost = row["state"] == "indeterminate"
+    return error_of(codec.loads(row["error"]), "task_indeterminate" if lost else "task_failed")
 
 
 def seconds(row: Row | None) -> float:

@@ -1,0 +1,176 @@
+"""The published client library in an environment of its own, and programs that run there against our daemon.
+
+Decides: how that environment is made (from the lock, with Python 3.12), and how a program or a command of the
+library is run: as a process, whose output is all that a test sees. Never: imports the library here.
+Follows: no Python 3.12 on this computer: these tests are skipped, and say so. No package index: they fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uv
+
+HERE = Path(__file__).parent
+LOCK = HERE.parents[1] / "requirements" / "interop.txt"
+PYTHON = "3.12"
+BUILD_S = 45.0
+RUN_S = 50.0
+READY_S = 45.0
+PASSED = ("PATH", "LANG", "TMPDIR")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A process that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def told(self) -> Any:
+        """What the last line of its output says, as JSON."""
+        assert self.code == 0, self.err[-3000:]
+        return json.loads(self.out.splitlines()[-1])
+
+    @property
+    def json(self) -> Any:
+        """Its whole output as JSON."""
+        assert self.code == 0, (self.out + self.err)[-3000:]
+        return json.loads(self.out)
+
+
+@dataclass
+class Library:
+    """The library's environment in ``folder``, pointed at the daemon at ``url``."""
+
+    folder: Path
+    url: str
+    home: Path
+
+    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
+        """A process of that environment: a program of ours by name, or its command ``sky …``."""
+        first, *rest = command
+        bin_ = self.folder / "bin"
+        program = HERE / "programs" / first
+        line = [str(bin_ / "sky")] if first == "sky" else [str(bin_ / "python"), str(program)]
+        environment = {name: os.environ[name] for name in PASSED if name in os.environ}
+        environment |= {"HOME": str(self.home), "SKYWARD_URL": self.url, "PYTHONUNBUFFERED": "1"}
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        return subprocess.Popen([*line, *rest], text=True, env=environment, cwd=self.home, **options)
+
+    def run(self, *command: str, given: str | None = None) -> Ran:
+        """Run it to its end."""
+        process = self.start(*command)
+        try:
+            out, err = process.communicate(given, timeout=RUN_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            out, err = process.communicate()
+            raise AssertionError(f"{command} did not end\n{out[-2000:]}\n{err[-2000:]}") from None
+        return Ran(process.returncode, out, err)
+
+    def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+        """The daemon itself, without the library."""
+        data = None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(self.url + path, data, sent, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            content = answer.read()
+        return json.loads(content) if content else None
+
+    def wait(self, compute: str, *states: str) -> Any:
+        """The compute once it is in one of these states."""
+        deadline_s = time.monotonic() + READY_S
+        while True:
+            seen = self.ask("GET", f"/v1/computes/{compute}")
+            if seen["status"]["state"] in states:
+                return seen
+            assert time.monotonic() < deadline_s, seen["status"]
+            time.sleep(0.1)
+
+
+def _environment() -> dict[str, str]:
+    """Ours without stand-ins for interpreters, which name versions that they then refuse to run."""
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    kept = os.pathsep.join(entry for entry in path if Path(entry).name != "shims")
+    return {**os.environ, "PATH": kept, "UV_PYTHON_DOWNLOADS": "never"}
+
+
+def _uv(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command, environment = [uv.find_uv_bin(), *arguments], _environment()
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=BUILD_S, check=False
+    )
+
+
+def find_python() -> str | None:
+    """An interpreter of that version, where uv finds one or pyenv keeps one."""
+    found = _uv("python", "find", PYTHON)
+    if found.returncode == 0:
+        return found.stdout.strip()
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    kept = [path for path in root.glob(f"versions/{PYTHON}*/bin/python") if path.exists()]
+    return str(max(kept)) if kept else None
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library as the lock has it. Two seconds with a local index, ten with a far one."""
+    python = find_python()
+    if python is None:
+        pytest.skip(f"the published client library needs Python {PYTHON}, and there is none on this computer")
+    folder = tmp_path_factory.mktemp("interop") / "environment"
+    for step in (
+        ["venv", "--python", python, str(folder)],
+        ["pip", "sync", "--require-hashes", "--python", str(folder / "bin" / "python"), str(LOCK)],
+    ):
+        done = _uv(*step)
+        assert done.returncode == 0, f"uv {step[0]}: {done.stderr[-3000:]}"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def library(environment: Path, daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The library, pointed at the daemon of this session."""
+    return Library(environment, daemon.url, tmp_path_factory.mktemp("user"))
+
+
+@pytest.fixture(scope="session")
+def stays(library: Library) -> Iterator[str]:
+    """The name of a compute with two nodes of Python 3.12 that have the library; nobody holds it."""
+    image = {"python": PYTHON, "pip": [pinned("skyward")], "env": {"PLACE": "a node"}}
+    specs = [{"provider": {"kind": "local"}}]
+    spec = {"specs": specs, "nodes": {"desired": 2}, "image": image, "worker": {"executor": "process"}}
+    name = f"stays-{os.getpid()}"
+    library.ask("POST", "/v1/computes", {"name": name, "spec": spec})
+    library.wait(name, "ready")
+    yield name
+    library.ask("DELETE", f"/v1/computes/{name}", headers={"If-Match": "*"})
+
+
+@pytest.fixture
+def folder(library: Library) -> Iterator[Path]:
+    """A folder that a program here and a call on a node of this computer both see."""
+    made = library.home / f"seen-{time.monotonic_ns()}"
+    made.mkdir()
+    yield made
+    shutil.rmtree(made)
+
+
+def pinned(name: str) -> str:
+    """A requirement of the lock."""
+    [line] = [line for line in LOCK.read_text().splitlines() if line.startswith(f"{name}==")]
+    return line.removesuffix(" \\")
