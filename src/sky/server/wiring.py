@@ -74,7 +74,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     def agent_for(node_id: str, case: NodeCase) -> AgentSetup:
         return agent_setup(node_id, case, keys, base_url(), url_file)
 
-    rules = rules_of(registry, keys.seal)
+    rules = rules_of(registry, seal)
     jobs = JobRules(rules, keys.job_token, host_jobs=settings.allow_host_jobs)
     runner = make_runner(db, clock, pool, keys.node_token_hash, agent_for, jobs=jobs)
     signals, hub = Signals(), Hub()
@@ -85,12 +85,8 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         signals=signals,
         hub=hub,
         clock=clock,
-<<<<<<< HEAD
         rules=rules,
         selling=selling_of(settings, db, clock),
-=======
-        rules=rules_of(registry, seal),
->>>>>>> 7824ae9 (mine)
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
