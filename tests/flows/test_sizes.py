@@ -105,8 +105,30 @@ async def test_a_retry_at_a_rank_that_is_no_more_fails_and_says_so(world: World)
 async def test_bounds_that_cannot_be_meant_are_refused(world: World) -> None:
     await world.begin(nodes=1)
     for wrong in (BOUNDS(desired=0), BOUNDS(desired=3, min=4), BOUNDS(desired=3, min=2, max=1)):
-        with pytest.raises((InvalidRequest, ComputeNotResizable)):
+        with pytest.raises(InvalidRequest):
             await world.resize(wrong)
+
+
+async def test_nodes_that_are_at_work_together_cannot_become_more_or_fewer(world: World) -> None:
+    world.answer = keep_running
+    await world.begin(nodes=2, plugins=(v1.PluginRef(kind="torch"),))
+    await world.settle(world.compute_is("ready"))
+    single = await world.call()
+    await world.settle(world.sent(single))
+    await world.resize(3)
+    await world.settle(world.compute_is("ready"))
+    together = await world.call(dispatch="all")
+    await world.settle(lambda: len(world.ran) == 4)
+    for many in (2, 4):
+        with pytest.raises(ComputeNotResizable, match="at work together"):
+            await world.resize(many)
+    await world.resize(3)
+    for one in world.tries(together):
+        agent = next(a for a in world.live_agents() if a.place[1] == one["rank"])
+        agent.end(one["id"], "succeeded")
+    await world.settle(world.task_is("succeeded", together))
+    await world.resize(2)
+    await world.settle(world.compute_is("ready"))
 
 
 # ── by themselves ───────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ import msgspec
 
 from sky.domain import compute as c
 from sky.domain import node as n
-from sky.domain.errors import LeaseHeld, NameTaken, NotFound, ReleasePending
+from sky.domain.errors import ComputeNotResizable, LeaseHeld, NameTaken, NotFound, ReleasePending
 from sky.domain.provider import Rules
 from sky.kit import codec, ids
 from sky.store.rows import computes, nodes
@@ -24,6 +24,7 @@ from sky.verbs import attempts, lookup
 from sky.verbs.lookup import IfMatch
 from sky.verbs.spec_rules import check_bounds, check_spec, invalid
 from sky.wire import v1
+from sky.wire.plugins import KINDS
 
 
 def create(tx: Tx, body: v1.ComputeCreate, rules: Rules, *, owner: str | None = None) -> str:
@@ -62,11 +63,24 @@ def change(tx: Tx, ref: str, body: v1.ComputeSpecPatch, if_match: IfMatch, rules
     bounds = wanted.pop("nodes", row["spec"]["nodes"])
     if body.nodes is not None:
         check_bounds(body.nodes, "nodes")
+        if bounds != row["spec"]["nodes"]:
+            _check_resizable(tx, row)
         tx.apply(c.ComputeResized(row["id"], {**row["spec"], "nodes": bounds}))
         tx.apply(c.ComputeScaled(row["id"], body.nodes.desired, tx.now_us))
     if wanted:
         _drift(tx, row, bounds, wanted, rules)
     return row["id"]
+
+
+def _check_resizable(tx: Tx, row: Row) -> None:
+    """Ranks that wait for each other were told how many they are: another number would leave some waiting."""
+    joined = [plugin["kind"] for plugin in row["spec"]["plugins"] if KINDS[plugin["kind"]].collective]
+    if joined and computes.broadcasts(tx.connection, row["id"]):
+        msg = (
+            f"the nodes of compute {row['id']} are at work together (plugin {joined[0]!r}), in the number "
+            "that began it; wait until it is over, or cancel it, and ask again"
+        )
+        raise ComputeNotResizable(msg, details={"compute": row["id"], "plugin": joined[0]})
 
 
 def _drift(tx: Tx, row: Row, bounds: Any, wanted: dict[str, Any], rules: Rules) -> None:

@@ -168,6 +168,7 @@ def _check_unbuilt(spec: v1.ComputeSpec) -> None:
         (options.health_function is not None, "spec.options.health_function"),
         (bool(spec.image.metrics), "spec.image.metrics"),
         (spec.image.warm, "spec.image.warm"),
+        (spec.image.skyward in ("github", "pypi"), "spec.image.skyward"),
     )
     for asked, field in unbuilt:
         if asked:

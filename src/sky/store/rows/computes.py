@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from sky.domain.compute import LIVE
 from sky.store.prepared import prepared
-from sky.store.schema import IS_ON_NODE, computes, executions, generations, nodes
+from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, generations, nodes, tasks
 from sky.store.sql import Row, many, one
 from sky.store.tx import Tx
 
@@ -75,6 +75,20 @@ def at_nodes(connection: sa.Connection, compute_id: str, *, but: Collection[str]
         .where(nodes.c.compute_id == compute_id, IS_ON_NODE)
     )
     return [row.id for row in connection.execute(query) if row.node_id not in but]
+
+
+def broadcasts(connection: sa.Connection, compute_id: str) -> bool:
+    """Whether a call that runs on several ranks of that compute is not over."""
+    open_ones = (
+        sa.select(tasks.c.id)
+        .select_from(executions.join(tasks, tasks.c.id == executions.c.task_id))
+        .where(
+            executions.c.compute_id == compute_id, tasks.c.dispatch == "all", tasks.c.finished_us.is_(None)
+        )
+        .limit(1)
+    )
+    queries = (open_ones.where(IS_WAITING), open_ones.where(IS_ON_NODE))
+    return any(connection.execute(query).first() is not None for query in queries)
 
 
 _ID = computes.c.id == sa.bindparam("b_id")

@@ -112,7 +112,14 @@ class RetryPolicy(Request, frozen=True):
 
 
 class Options(Request, frozen=True):
-    """Times and thresholds of a compute. Seconds unless the name says otherwise; 0 means none."""
+    """Times and thresholds of a compute. Seconds unless the name says otherwise; 0 means none.
+
+    ``ssh_connect_timeout``: how long a machine's agent may take to call, however the machine is reached.
+    ``ssh_retry_delay``, ``ssh_reconnect_attempts``: of machines that are reached over SSH; others call by
+    themselves, until their lease is over. ``worker_timeout``: of machines whose workers are waited for from
+    here; an agent makes its own. ``cluster``: true asks for machines that can reach each other. The other
+    ``health_`` numbers are of the check that ``health_command`` or ``health_function`` names.
+    """
 
     provision_timeout: Seconds = 300.0
     ssh_connect_timeout: Seconds = 240.0
