@@ -7,6 +7,7 @@ outside of .venv, for nodes alone; jax is stood in for by a module that notes wh
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
@@ -197,6 +198,15 @@ def told_to_jax() -> tuple[int, list[Any]]:
     return os.getpid(), list(jax.told)
 
 
+@sky.function
+def world() -> tuple[int, ...]:
+    from sky.kit import context
+
+    call = context.current()
+    assert call is not None
+    return call.world
+
+
 @pytest.mark.real
 @pytest.mark.timeout(120)
 def test_jax_is_told_its_coordinator_in_a_process_of_its_own(daemon: Any, tmp_path: Path) -> None:
@@ -207,6 +217,7 @@ def test_jax_is_told_its_coordinator_in_a_process_of_its_own(daemon: Any, tmp_pa
     ) as compute:
         calls = [told_to_jax() @ compute for _ in range(2)]
         _, alone = told_to_jax() >> compute
+        worlds = [*(world() @ compute), world() >> compute]
     for ranks in calls:
         asked = [told for _, [told] in ranks]
         assert [one["process_id"] for one in asked] == [0, 1]
@@ -216,13 +227,10 @@ def test_jax_is_told_its_coordinator_in_a_process_of_its_own(daemon: Any, tmp_pa
         assert coordinator.startswith("127.0.0.1:")
     assert len({process for ranks in calls for process, _ in ranks}) == 4
     assert alone == []
+    assert worlds == [(0, 1), (0, 1), ()]
 
 
 # ── joblib and scikit-learn ─────────────────────────────────────────────────────────────────────
-
-
-class Strange(UserWarning):
-    """From a module that no node has."""
 
 
 def square(number: int) -> int:
@@ -266,7 +274,7 @@ def test_joblib_runs_on_every_node(spread: sky.Compute) -> None:
 @pytest.mark.real
 @pytest.mark.timeout(120)
 def test_a_grid_search_runs_on_the_nodes_while_the_compute_is_open(
-    daemon: Any, monkeypatch: pytest.MonkeyPatch
+    daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from joblib.parallel import get_active_backend
     from sklearn.datasets import load_iris
@@ -274,10 +282,12 @@ def test_a_grid_search_runs_on_the_nodes_while_the_compute_is_open(
     from sklearn.model_selection import GridSearchCV
 
     # Warning filters travel with the calls of scikit-learn; a node could not load this one's category.
-    monkeypatch.setattr(Strange, "__module__", "of_no_node")
+    (tmp_path / "of_no_node.py").write_text("class Strange(UserWarning): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    strange = importlib.import_module("of_no_node").Strange
     inputs, targets = load_iris(return_X_y=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Strange)
+        warnings.simplefilter("ignore", strange)
         before = list(warnings.filters)
         with sky.Compute(
             nodes=2, concurrency=1, plugins=[sky.plugins.Sklearn(install=False)], url=daemon.url, quiet=True

@@ -20,7 +20,7 @@ class CallContext(msgspec.Struct, frozen=True):
     """One execution and the place where it runs. ``rank`` counts from 0 among ``total`` nodes.
 
     ``peers`` are the addresses of all nodes by rank; ``accelerators`` the names of this node's.
-    ``world`` are the ranks that a broadcast call was sent to; empty for a call to one node.
+    ``world`` are the ranks that a broadcast call was sent to, where a plugin has them meet; else empty.
     """
 
     task: str

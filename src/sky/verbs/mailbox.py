@@ -18,10 +18,11 @@ from sky.store.rows import computes, nodes, rendezvous, tasks
 from sky.store.snapshots import bounds_of
 from sky.store.tx import Tx
 from sky.wire import agent
+from sky.wire.plugins import COLLECTIVE
 
 HANDED_OUT_MAX = 1_000
 PEERS_MAX = 256
-"""Nodes of a compute up to which each call is told where the others are, and which take part."""
+"""Nodes of a compute up to which each call is told where the others are; where ranks meet, it always is."""
 WORK_ARGUMENT_BYTES_MAX = 16 * 1024 * 1024
 """Of arguments in one message. What is beyond is named by its hash, and fetched: a message that is larger
 than an agent takes would be refused, and come again, for ever."""
@@ -66,7 +67,10 @@ def mailbox(tx: Tx, node_id: str, known: frozenset[str]) -> Mail:
 
 def total_of(tx: Tx, compute_id: str) -> int:
     """How many nodes the compute of a node has, for ranks to be counted against."""
-    row = computes.scale_of(tx.connection, compute_id)
+    return _total(computes.scale_of(tx.connection, compute_id))
+
+
+def _total(row: Mapping[str, Any] | None) -> int:
     if row is None:
         return 0
     bounds = bounds_of(row["spec"])
@@ -77,10 +81,13 @@ def _items(tx: Tx, node: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
     if not rows:
         return ()
     contents = _contents(tx, list(dict.fromkeys(r["args_sha256"] for r in rows)))
-    total = total_of(tx, node["compute_id"])
-    peers = nodes.addresses(tx.connection, node["compute_id"], total) if total <= PEERS_MAX else ()
-    together = list(dict.fromkeys(r["task_id"] for r in rows if r["dispatch"] == "all"))
-    worlds = tasks.worlds(tx.connection, together) if together and total <= PEERS_MAX else {}
+    scale = computes.scale_of(tx.connection, node["compute_id"])
+    total = _total(scale)
+    meeting = scale is not None and any(one["kind"] in COLLECTIVE for one in scale["spec"]["plugins"])
+    told = meeting or total <= PEERS_MAX
+    peers = nodes.addresses(tx.connection, node["compute_id"], total) if told else ()
+    together = {r["task_id"] for r in rows if r["dispatch"] == "all"} if meeting else ()
+    worlds = tasks.worlds(tx.connection, sorted(together)) if together else {}
     items: list[agent.WorkItem] = []
     room = WORK_ARGUMENT_BYTES_MAX
     for r in rows:

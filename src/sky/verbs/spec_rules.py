@@ -24,7 +24,7 @@ from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.verbs.image_rules import INDEX_LOGIN, check_image
 from sky.wire import v1
-from sky.wire.plugins import KINDS, names_of, parse
+from sky.wire.plugins import COLLECTIVE, KINDS, names_of, parse
 
 
 def invalid(field: str, value: object, expected: str) -> InvalidRequest:
@@ -157,7 +157,7 @@ def _check_abilities(spec: v1.ComputeSpec, kind: str, can: Abilities) -> None:
 def _joins_nodes(spec: v1.ComputeSpec) -> bool:
     """Whether calls of several nodes are to find each other."""
     several = max(spec.nodes.desired, spec.nodes.max or 0) > 1
-    return several and any(KINDS[plugin.kind].collective for plugin in spec.plugins)
+    return several and any(plugin.kind in COLLECTIVE for plugin in spec.plugins)
 
 
 def _check_unbuilt(spec: v1.ComputeSpec) -> None:

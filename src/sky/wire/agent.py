@@ -69,7 +69,7 @@ class Work(Message, frozen=True, tag="work"):
 class WorkItem(Message, frozen=True):
     """One execution. Arguments inline, or by hash to be fetched. ``timeout_s`` is what is left of it.
 
-    ``world``: the ranks that a broadcast was sent to; empty for a call to one node.
+    ``world``: the ranks that a broadcast was sent to, where a plugin has them meet; else empty.
     """
 
     execution: str

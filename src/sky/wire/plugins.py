@@ -131,6 +131,8 @@ class Sklearn(Plugin, frozen=True):
 
 
 KINDS: dict[str, type[Plugin]] = {one.kind: one for one in (Torch, Jax, Joblib, Sklearn)}
+COLLECTIVE = frozenset(kind for kind, plugin in KINDS.items() if plugin.collective)
+"""Kinds that have the ranks of a call meet."""
 
 
 def parse(kind: str, params: dict[str, Any]) -> Plugin:

@@ -139,7 +139,7 @@ class Options(Request, frozen=True):
 
 
 class PluginRef(Request, frozen=True):
-    """A plugin by kind, with its parameters."""
+    """A plugin by kind (``torch``, ``jax``, ``joblib``, ``sklearn``), with its parameters."""
 
     kind: ShortText
     params: dict[str, Any] = field(default_factory=dict[str, Any])
