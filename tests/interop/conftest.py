@@ -28,6 +28,7 @@ PYTHON = "3.12"
 BUILD_S = 45.0
 RUN_S = 50.0
 READY_S = 45.0
+COMMANDS = ("sky", "http")
 PASSED = ("PATH", "LANG", "TMPDIR")
 
 
@@ -61,19 +62,19 @@ class Library:
     home: Path
 
     def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
-        """A process of that environment: a program of ours by name, or its command ``sky …``."""
+        """A process of that environment: a program of ours by name, or a command."""
         first, *rest = command
         bin_ = self.folder / "bin"
         program = HERE / "programs" / first
-        line = [str(bin_ / "sky")] if first == "sky" else [str(bin_ / "python"), str(program)]
+        line = [str(bin_ / first)] if first in COMMANDS else [str(bin_ / "python"), str(program)]
         environment = {name: os.environ[name] for name in PASSED if name in os.environ}
         environment |= {"HOME": str(self.home), "SKYWARD_URL": self.url, "PYTHONUNBUFFERED": "1"}
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
         return subprocess.Popen([*line, *rest], text=True, env=environment, cwd=self.home, **options)
 
-    def run(self, *command: str, given: str | None = None) -> Ran:
+    def run(self, *command: str, given: str | None = None, **options: Any) -> Ran:
         """Run it to its end."""
-        process = self.start(*command)
+        process = self.start(*command, **options)
         try:
             out, err = process.communicate(given, timeout=RUN_S)
         except subprocess.TimeoutExpired:
@@ -159,6 +160,16 @@ def stays(library: Library) -> Iterator[str]:
     library.wait(name, "ready")
     yield name
     library.ask("DELETE", f"/v1/computes/{name}", headers={"If-Match": "*"})
+
+
+@pytest.fixture(scope="session")
+def own_compute(library: Library) -> Iterator[str]:
+    """The id of a compute with one node, in the Python that runs here."""
+    spec = {"specs": [{"provider": {"kind": "local"}}], "nodes": {"desired": 1}}
+    compute = library.ask("POST", "/v1/computes", {"spec": spec})["id"]
+    library.wait(compute, "ready")
+    yield compute
+    library.ask("DELETE", f"/v1/computes/{compute}", headers={"If-Match": "*"})
 
 
 @pytest.fixture
