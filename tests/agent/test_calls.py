@@ -220,7 +220,7 @@ def test_exits_are_failures_of_the_call(either: Any, kind: type[BaseException]) 
     assert pids
 
 
-def test_a_result_that_does_not_pickle_names_its_type(either: Any, unpack: Any) -> None:
+def test_a_result_that_does_not_pickle_names_its_type(either: Any) -> None:
     outcome = either.run(threading.Lock)
     assert outcome.state == "failed"
     assert "_thread.lock" in outcome.error.message

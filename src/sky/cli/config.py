@@ -17,6 +17,7 @@ from sky.cli import output, toml
 from sky.cli.app import Output, command, noun
 from sky.cli.errors import FAILED, USAGE, CliError, usage
 from sky.client import calls, daemon
+from sky.client.definition import FILE_NAME
 from sky.client.errors import DaemonUnreachable
 
 app = noun("config")
@@ -72,7 +73,7 @@ def show(*, output_: Output = "table") -> int:
         return 0
     output.say()
     if file is None:
-        output.say(f"no {toml.NAME} here or in a parent folder")
+        output.say(f"no {FILE_NAME} here or in a parent folder")
         return 0
     output.say(str(file.path))
     for name, table in file.computes.items():
@@ -115,7 +116,7 @@ def validate(
         listed = [p._asdict() for p in problems]
         output.json({"file": str(path) if path else None, "problems": listed, "daemon": ready})
     elif path is None:
-        output.say(f"no {toml.NAME} here or in a parent folder; daemon: {ready}")
+        output.say(f"no {FILE_NAME} here or in a parent folder; daemon: {ready}")
     else:
         for problem in problems:
             output.say(problem.at(path) + (f" ({problem.hint})" if problem.hint else ""))

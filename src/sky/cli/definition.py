@@ -8,8 +8,9 @@ one ``ComputeSpec`` that was checked against the interface's own rules before an
 
 from __future__ import annotations
 
+import contextlib
 import re
-import sys
+from collections.abc import Generator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -20,19 +21,13 @@ from cyclopts import Parameter
 from sky.cli.app import Many
 from sky.cli.errors import CliError, usage
 from sky.cli.nouns import near
+from sky.client import definition
+from sky.client.definition import MACHINE_FIELDS
 from sky.wire import v1
 
 SPEC_FILE_BYTES_MAX = 4 * 1024 * 1024
-MACHINE_FIELDS = frozenset(v1.Spec.__struct_fields__) - {"provider"}
 COMPUTE_FIELDS = frozenset(v1.ComputeSpec.__struct_fields__)
-IMAGE_SHORTCUTS = frozenset({"python", "pip", "pip_indexes", "apt", "env", "includes", "excludes", "base"})
 VALUE_CHARS_MAX = 60
-SHORT_FIELDS = MACHINE_FIELDS | IMAGE_SHORTCUTS | {"provider"}
-DURATION = re.compile(r"(\d+)\s*([smhd]?)")
-UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-DEFAULT_PROVIDER = "local"
-HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""The Python whose functions will be sent: nodes get the same unless something else is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,90 +89,31 @@ class Options:
 NOTHING_SAID = Options()
 
 
+@contextlib.contextmanager
+def _in_our_words() -> Generator[None]:
+    """Within this, a short form that stands for nothing is a mistake on the command line."""
+    try:
+        yield
+    except definition.Malformed as wrong:
+        raise usage(str(wrong), wrong.hint) from wrong
+
+
 def seconds(text: str | int, what: str) -> int:
     """A time as whole seconds: ``600``, ``10m``, ``2h``, ``1d``."""
-    found = DURATION.fullmatch(str(text).strip())
-    if found is None:
-        raise usage(f"{what} {text!r} is not a time", "write seconds, or 30s, 10m, 2h, 1d")
-    return int(found[1]) * UNITS_S[found[2]]
+    with _in_our_words():
+        return definition.seconds(text, what)
 
 
 def bounds(value: object, what: str = "--nodes") -> dict[str, int]:
     """How many nodes: ``2``, ``"1:4"``, ``[1, 4]``, or a table with desired, min, max."""
-    hint = "write a number such as 2, or a range such as 1:4"
-    match value:
-        case bool():
-            pass
-        case int():
-            return {"desired": value}
-        case str() if re.fullmatch(r"-?\d+", value):
-            return {"desired": int(value)}
-        case str() if re.fullmatch(r"\d+:\d+", value):
-            low, _, high = value.partition(":")
-            return _range(int(low), int(high), what, hint)
-        case [int(low), int(high)]:
-            return _range(low, high, what, hint)
-        case dict():
-            return cast("dict[str, int]", value)
-        case _:
-            pass
-    raise usage(f"{what} {value!r} is not a number of nodes", hint)
-
-
-def _range(low: int, high: int, what: str, hint: str) -> dict[str, int]:
-    if low > high:
-        raise usage(f"{what} {low}:{high} begins above its end", hint)
-    return {"desired": low, "min": low, "max": high}
-
-
-# ── short forms to the interface's own ──────────────────────────────────────────────────────────
+    with _in_our_words():
+        return definition.bounds(value, what)
 
 
 def expand(short: dict[str, Any]) -> dict[str, Any]:
     """The interface's own form of a definition that may use short forms."""
-    # A name nobody knows stays, for the check to refuse it.
-    full = {name: value for name, value in short.items() if name not in SHORT_FIELDS}
-    machine = {name: short[name] for name in MACHINE_FIELDS if name in short}
-    providers = short.get("provider", [])
-    if "specs" not in short or providers or machine:
-        several = isinstance(providers, list | tuple)
-        kinds = list(cast("list[Any]", providers)) if several else [providers]
-        full["specs"] = [
-            *full.get("specs", ()),
-            *({"provider": kind, **machine} for kind in (kinds or [DEFAULT_PROVIDER])),
-        ]
-    if isinstance(full["specs"], list):
-        full["specs"] = [_machine(spec) for spec in cast("list[Any]", full["specs"])]
-    full["nodes"] = bounds(short.get("nodes", 1), "nodes")
-    image = {name: short[name] for name in IMAGE_SHORTCUTS if name in short}
-    if isinstance(full.get("image", {}), dict):
-        full["image"] = {"python": HERE, **full.get("image", {}), **image}
-        indexes = full["image"].get("pip_indexes")
-        if isinstance(indexes, list | tuple):
-            several = cast("list[Any]", indexes)
-            full["image"]["pip_indexes"] = [{"url": i} if isinstance(i, str) else i for i in several]
-    if isinstance(full.get("worker", {}), dict):
-        full["worker"] = {"executor": "process", **full.get("worker", {})}
-    if isinstance(full.get("ttl"), str):
-        full["ttl"] = seconds(full["ttl"], "ttl")
-    if isinstance(full.get("plugins"), list):
-        full["plugins"] = [{"kind": p} if isinstance(p, str) else p for p in full["plugins"]]
-    return full
-
-
-def _machine(spec: object) -> object:
-    if not isinstance(spec, dict):
-        return spec
-    machine = dict(cast("dict[str, Any]", spec))
-    if isinstance(machine.get("provider"), str):
-        machine["provider"] = {"kind": machine["provider"]}
-    accelerator = machine.get("accelerator")
-    if isinstance(accelerator, str) and ":" in accelerator:
-        name, _, count = accelerator.rpartition(":")
-        if not count.isdigit():
-            raise usage(f"accelerator {accelerator!r} has no count behind its colon", "write A100 or A100:4")
-        machine |= {"accelerator": name, "accelerator_count": int(count)}
-    return machine
+    with _in_our_words():
+        return definition.expand(short)
 
 
 def from_options(options: Options) -> dict[str, Any]:

@@ -15,17 +15,10 @@ from typing import Any, NamedTuple, cast
 from sky.cli import definition
 from sky.cli.errors import CliError
 from sky.cli.nouns import near
+from sky.client.definition import FILE_BYTES_MAX, IMAGE_SHORTCUTS, MACHINE_FIELDS, find
 from sky.wire import v1
 
-NAME = "sky.toml"
-FILE_BYTES_MAX = 1024 * 1024
-PARENTS_MAX = 64
-KNOWN = (
-    definition.COMPUTE_FIELDS
-    | definition.MACHINE_FIELDS
-    | definition.IMAGE_SHORTCUTS
-    | {"provider", "plugins"}
-) - {"desired"}
+KNOWN = (definition.COMPUTE_FIELDS | MACHINE_FIELDS | IMAGE_SHORTCUTS | {"provider", "plugins"}) - {"desired"}
 
 
 class Problem(NamedTuple):
@@ -58,15 +51,6 @@ class File(NamedTuple):
     text: str
     computes: dict[str, dict[str, Any]]
     problems: list[Problem]
-
-
-def find(folder: Path | None = None) -> Path | None:
-    """The nearest ``sky.toml``, from this folder upwards."""
-    here = (folder or Path.cwd()).absolute()
-    for place in (here, *here.parents)[:PARENTS_MAX]:
-        if (place / NAME).is_file():
-            return place / NAME
-    return None
 
 
 def read(path: Path) -> File:

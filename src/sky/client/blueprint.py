@@ -8,10 +8,11 @@ lost answer or an interruption means the same compute and never a second one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from sky.client import calls, flows
+from sky.client import calls, definition, flows
 from sky.client.errors import CapabilityMismatch
 from sky.client.http import Http
 from sky.client.includes import name_of, store
@@ -41,23 +42,23 @@ Providers = Provider | Spec | str | Sequence[Provider | Spec | str] | None
 class Blueprint:
     """The parameters of a compute, as they were given."""
 
-    provider: Providers
-    accelerator: str | None
-    cpus: int | None
-    memory_gb: int | None
-    nodes: Nodes
-    image: Image
-    volumes: tuple[Volume, ...]
-    plugins: tuple[AnyPlugin, ...]
-    executor: Executor
-    concurrency: int | None
-    retry: Retry
-    options: Options
-    allocation: v1.Allocation
-    selection: v1.Selection
-    max_hourly_cost: float | None
+    provider: Providers = None
+    accelerator: str | None = None
+    cpus: int | None = None
+    memory_gb: int | None = None
+    nodes: Nodes = 1
+    image: Image = field(default_factory=Image)
+    volumes: Sequence[Volume] = ()
+    plugins: Sequence[AnyPlugin] = ()
+    executor: Executor = "process"
+    concurrency: int | None = None
+    retry: Retry = field(default_factory=Retry)
+    options: Options = field(default_factory=Options)
+    allocation: v1.Allocation = "spot_if_available"
+    selection: v1.Selection = "cheapest"
+    max_hourly_cost: float | None = None
     delete_on_exit: bool
-    ttl: int
+    ttl: int = 600
 
     @property
     def several_nodes(self) -> bool:
@@ -97,7 +98,7 @@ class Blueprint:
             options=self.options,
             plugins=tuple(plugin_of(plugin) for plugin in self.plugins),
             retry=self.retry,
-            volumes=self.volumes,
+            volumes=tuple(self.volumes),
             delete_on_exit=self.delete_on_exit,
             ttl=self.ttl,
         )
@@ -132,6 +133,27 @@ class Blueprint:
             memory_gb=self.memory_gb,
             max_hourly_cost=self.max_hourly_cost,
         )
+
+
+def drawn(
+    name: str | None, said: Mapping[str, Any], machine: Mapping[str, Any]
+) -> tuple[str | None, Blueprint]:
+    """The name and the parameters of a compute: what was ``said``, over what ``sky.toml`` says of that name.
+
+    None is what was not said. A ``machine`` asked for is asked of every alternative of the file.
+    """
+    given = {key: value for key, value in said.items() if value is not None}
+    asked = {key: value for key, value in machine.items() if value is not None}
+    if isinstance(given.get("provider"), str) and name is None:
+        table = definition.parameters(given["provider"])
+        name = given.pop("provider") if table is not None else None
+    else:
+        table = definition.parameters(name) if name is not None else None
+    table = table or {}
+    if asked and "provider" in table and "provider" not in given:
+        table["provider"] = [dataclasses.replace(spec, **asked) for spec in table["provider"]]
+    kept: dict[str, Any] = {"delete_on_exit": name is None}
+    return name, Blueprint(**{**kept, **table, **given, **asked})
 
 
 def check_python(there: v1.Compute) -> None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sky.client import calls
-from sky.client.blueprint import Blueprint, Providers
+from sky.client.blueprint import Providers, drawn
 from sky.client.errors import NotEntered
 from sky.client.function import Pending, Settled
 from sky.client.handles import Future
@@ -33,11 +33,13 @@ R = TypeVar("R")
 class Compute:
     """Machines to call functions on. Use it in a ``with`` block, or ``open`` and ``close`` it.
 
-    ``provider`` is where machines come from (default: this computer), or several in order of preference.
-    ``nodes`` is how many, or ``(min, max)`` to follow the calls. ``memory_gb`` in GB, ``max_hourly_cost`` in
-    USD per node. ``name`` attaches to a compute of that name if there is one, and then it is kept on leaving
-    unless ``delete_on_exit``; without a name it is deleted. ``ttl`` in seconds. ``url`` names the daemon;
-    without it SKY_URL does, else it is this user's own, started (with ``database``) if it does not run.
+    ``provider`` is where machines come from (default: this computer), or several in order of preference, or
+    the name of a table ``[compute.NAME]`` of the nearest ``sky.toml``, which then says all that is not said
+    here. ``nodes`` is how many (1), or ``(min, max)`` to follow the calls. ``memory_gb`` in GB,
+    ``max_hourly_cost`` in USD per node. ``name`` attaches to a compute of that name if there is one, else
+    makes it, as the table of that name says if there is one; it is kept on leaving unless ``delete_on_exit``.
+    Without a name it is deleted. ``ttl`` in seconds (600). ``url`` names the daemon; without it SKY_URL
+    does, else it is this user's own, started (with ``database``) if it does not run.
     """
 
     def __init__(
@@ -47,44 +49,46 @@ class Compute:
         accelerator: str | None = None,
         cpus: int | None = None,
         memory_gb: int | None = None,
-        nodes: Nodes = 1,
+        nodes: Nodes | None = None,
         image: Image | None = None,
-        volumes: Sequence[Volume] = (),
-        plugins: Sequence[AnyPlugin] = (),
-        executor: Executor = "process",
+        volumes: Sequence[Volume] | None = None,
+        plugins: Sequence[AnyPlugin] | None = None,
+        executor: Executor | None = None,
         concurrency: int | None = None,
         retry: Retry | None = None,
         options: Options | None = None,
-        allocation: v1.Allocation = "spot_if_available",
-        selection: v1.Selection = "cheapest",
+        allocation: v1.Allocation | None = None,
+        selection: v1.Selection | None = None,
         max_hourly_cost: float | None = None,
         name: str | None = None,
         url: str | None = None,
         database: str | None = None,
         delete_on_exit: bool | None = None,
-        ttl: int = 600,
+        ttl: int | None = None,
         quiet: bool = False,
     ) -> None:
-        self._blueprint = Blueprint(
-            provider=provider,
-            accelerator=accelerator,
-            cpus=cpus,
-            memory_gb=memory_gb,
-            nodes=nodes,
-            image=image or Image(),
-            volumes=tuple(volumes),
-            plugins=tuple(plugins),
-            executor=executor,
-            concurrency=concurrency,
-            retry=retry or Retry(),
-            options=options or Options(),
-            allocation=allocation,
-            selection=selection,
-            max_hourly_cost=max_hourly_cost,
-            delete_on_exit=name is None if delete_on_exit is None else delete_on_exit,
-            ttl=ttl,
-        )
-        self._name = name
+        said = {
+            "provider": provider,
+            "nodes": nodes,
+            "image": image,
+            "volumes": volumes,
+            "plugins": plugins,
+            "executor": executor,
+            "concurrency": concurrency,
+            "retry": retry,
+            "options": options,
+            "allocation": allocation,
+            "selection": selection,
+            "delete_on_exit": delete_on_exit,
+            "ttl": ttl,
+        }
+        machine = {
+            "accelerator": accelerator,
+            "cpus": cpus,
+            "memory_gb": memory_gb,
+            "max_hourly_cost": max_hourly_cost,
+        }
+        self._name, self._blueprint = drawn(name, said, machine)
         self._url = url
         self._database = database
         self._quiet = quiet
