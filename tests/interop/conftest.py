@@ -1,4 +1,4 @@
-"""The published client library in an environment of its own, and programs that run there against our daemon.
+"""Published clients in an environment of their own, and programs that run there against our daemon.
 
 Decides: how that environment is made (from the lock, with Python 3.12), and how a program or a command of the
 library is run: as a process, whose output is all that a test sees. Never: imports the library here.
@@ -129,7 +129,7 @@ def find_python() -> str | None:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library as the lock has it. Two seconds with a local index, ten with a far one."""
+    """The clients as the lock has them. Two seconds with a near index, ten with a far one."""
     python = find_python()
     if python is None:
         pytest.skip(f"the published client library needs Python {PYTHON}, and there is none on this computer")
