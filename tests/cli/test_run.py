@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+
+from sky.cli import values
 
 pytestmark = pytest.mark.real
 
@@ -306,3 +309,7 @@ def test_offers_and_providers(on_daemon: Any) -> None:
     on_daemon("provider", "add", "mine", "--kind", "local").check(4)
     on_daemon("provider", "remove", "mine").check()
     assert "mine" not in on_daemon("provider", "list").check().out
+
+
+def test_paths_are_texts_in_results() -> None:
+    assert values.dumps({"at": Path("/a/b"), "or": [PurePosixPath("c")]}) == b'{"at":"/a/b","or":["c"]}'

@@ -37,6 +37,7 @@ CREDENTIALS = [
 ]
 NOT_CREDENTIALS = [
     ("MAX_TOKENS", "512"),
+    ("PWD", "/home/somebody/project"),
     ("MAX_TOKEN_LENGTH", "512"),
     ("NUM_TOKEN", "5"),
     ("PAD_TOKEN_ID", "0"),

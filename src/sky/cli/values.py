@@ -7,7 +7,8 @@ an array becomes nested lists, a number type of its own a number.
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, cast
 
 import msgspec
 
@@ -31,6 +32,8 @@ def dumps(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(cast("os.PathLike[str]", value))
     for method in ("tolist", "item"):
         convert = getattr(value, method, None)
         if callable(convert):

@@ -14,6 +14,8 @@ from typing import Any, cast
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ALWAYS = frozenset({"password", "passwd", "pwd", "passphrase", "secret", "secrets"})
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
+"""What shells call the folder that they are in."""
 _KEYS = frozenset({"api", "access", "secret", "private", "signing", "encryption", "master", "ssh", "account"})
 _IN_FILES = frozenset({"private", "ssh"})
 _UNLESS_PLAIN = frozenset({"token", "pat", "credential", "credentials", "auth"})
@@ -86,6 +88,8 @@ def find(value: Any, field: str) -> Iterator[tuple[str, str]]:
 def named(name: str, value: str) -> bool:
     """Whether ``name`` ends in the word for a secret, and ``value`` could be one."""
     text = value.strip()
+    if name in _FOLDERS:
+        return False
     if not text or _SWITCH.fullmatch(text) or _REFERENCE.fullmatch(text):
         return False
     words = [word.lower() for word in _WORD.findall(name)]
