@@ -44,6 +44,8 @@ BROAD_EXCEPTS = {
     "src/sky/agent/failure.py:guarded": "runs what a user's objects define: pickling and printing of errors",
     "src/sky/agent/run.py:Lane.run": "runs a user's function; whatever it raises is its outcome",
     "src/sky/api/agent/connect.py:_Line._written": "one bad report must not keep back all other news",
+    "src/sky/client/aside.py:aside.run": "carries whatever is raised from its thread to the event loop",
+    "src/sky/client/handles.py:in_background.run": "settles a future with whatever its thread raises",
     "src/sky/client/pack.py:unpack": "runs what a user's class defines while it is unpickled",
     "src/sky/kit/supervise.py:forever": "keeps a background task alive",
     "src/sky/reconcile/runner.py:Runner.look": "one poisoned row must not stop the loop of all others",
@@ -64,6 +66,7 @@ CLOCK_READERS = (
 # Where an import may stand inside a function, and why.
 LAZY_IMPORTS: dict[str, str] = {
     "src/sky/agent/run.py": "most workers never need an event loop, and each would pay for it",
+    "src/sky/client/http.py": "the asynchronous driver is slow to import, and few programs need it",
     "src/sky/client/plugins.py": "joblib is imported only for computes whose plugins need it here",
     "src/sky/cli/": "a command loads what it needs, so that --help is quick",
     "src/sky/store/migrate.py": "a database that is up to date needs no migrations",

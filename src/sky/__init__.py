@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sky.client import plugins as plugins
     from sky.client.app import App as App
     from sky.client.app import app as app
+    from sky.client.asynchronous import AsyncCompute as AsyncCompute
     from sky.client.compute import Compute as Compute
     from sky.client.errors import AccessDenied as AccessDenied
     from sky.client.errors import ApiError as ApiError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from sky.client.inside import instance_info as instance_info
     from sky.client.inside import is_head as is_head
     from sky.client.inside import shard as shard
+    from sky.client.items import Items as Items
     from sky.client.joblib_backend import joblib_backend as joblib_backend
     from sky.client.resources import Image as Image
     from sky.client.resources import Local as Local
@@ -62,6 +64,7 @@ __version__: str
 
 _WHERE = {
     "app": "App app",
+    "asynchronous": "AsyncCompute",
     "compute": "Compute",
     "errors": (
         "AccessDenied ApiError CallError CapabilityMismatch ComputeFailed Conflict DaemonError "
@@ -73,6 +76,7 @@ _WHERE = {
     "handles": "Future",
     "joblib_backend": "joblib_backend",
     "inside": "InstanceInfo instance_info is_head shard",
+    "items": "Items",
     "resources": "Image Local Options PipIndex Plugin Provider Retry Spec Volume Worker",
     "together": "gather",
 }
@@ -85,6 +89,7 @@ __all__ = [
     "AccessDenied",
     "ApiError",
     "App",
+    "AsyncCompute",
     "CallError",
     "CapabilityMismatch",
     "Compute",
@@ -99,6 +104,7 @@ __all__ = [
     "Image",
     "InstanceInfo",
     "InvalidRequest",
+    "Items",
     "LeaseHeld",
     "Local",
     "NotEntered",

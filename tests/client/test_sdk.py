@@ -334,6 +334,7 @@ def test_a_running_call_is_stopped_when_its_future_is_cancelled(compute: sky.Com
 
 
 def test_a_waiting_call_is_cancelled_for_certain(compute: sky.Compute) -> None:
+    sky.map(nap, [0.2] * 8) >> compute  # after calls that take time, nodes hold no others in advance
     busy = [nap(2.0) > compute for _ in range(12)]
     last = double(1) > compute
     wait_for_state(compute, last, "queued")

@@ -61,18 +61,24 @@ def together(compute: sky.Compute) -> None:
     assert_type((train(1) & name_of(2) & fetch("x")) >> compute, tuple[float, str, bytes])
     assert_type(sky.gather(train(1), train(2)) >> compute, list[float])
     assert_type(sky.gather(train(1), name_of(2)) >> compute, list[float | str])
-    assert_type(sky.gather(train(1), stream=True, ordered=False) >> compute, Iterator[float])
+    assert_type(sky.gather(train(1), stream=True, ordered=False) >> compute, sky.Items[float])
+    assert_type((train(1) & name_of(2)) > compute, sky.Future[tuple[float, str]])
+    assert_type(sky.gather(train(1), train(2)) > compute, sky.Future[list[float]])
     assert_type(sky.map(train, range(3)) >> compute, list[float])
     assert_type(sky.map(name_of, [1]) >> compute, list[str])
     assert_type(sky.map(add, [1], (2,)) >> compute, list[int])
-    assert_type(sky.map(train, range(3), stream=True) >> compute, Iterator[float])
-    assert_type(sky.map(train, range(3)).stream(ordered=False) >> compute, Iterator[float])
+    assert_type(sky.map(train, range(3), stream=True) >> compute, sky.Items[float])
+    assert_type(sky.map(train, range(3)).stream(ordered=False) >> compute, sky.Items[float])
 
 
 def streams(compute: sky.Compute) -> None:
-    assert_type(count(3) >> compute, Iterator[int])
-    assert_type(counting(3) >> compute, Iterator[str])
-    assert_type(ticking(3) >> compute, Iterator[float])
+    assert_type(count(3) >> compute, sky.Items[int])
+    assert_type(counting(3) >> compute, sky.Items[str])
+    assert_type(ticking(3) >> compute, sky.Items[float])
+    for item in count(3) >> compute:
+        assert_type(item, int)
+    iterator: Iterator[int] = count(3) >> compute
+    next(iterator)
 
 
 async def futures(compute: sky.Compute) -> None:
@@ -81,7 +87,23 @@ async def futures(compute: sky.Compute) -> None:
     assert_type(future.result(timeout=3), float)
     assert_type(await future, float)
     async with sky.Compute(provider=sky.Local(), nodes=(1, 4)) as other:
+        assert_type(other, sky.AsyncCompute)
         assert_type(await (name_of(1) > other), str)
+        assert_type(await (name_of(1) >> other), str)
+        assert_type(await (fetch("x") >> other), bytes)
+        assert_type(await (train(1) @ other), list[float])
+        assert_type(await ((train(1) & name_of(2)) >> other), tuple[float, str])
+        assert_type(await (sky.gather(train(1), train(2)) >> other), list[float])
+        assert_type(await (sky.map(train, range(3)) >> other), list[float])
+        async for number in count(3) >> other:
+            assert_type(number, int)
+        async for result in sky.map(train, range(3), stream=True) >> other:
+            assert_type(result, float)
+        async for text in counting(3) >> compute:
+            assert_type(text, str)
+        (train(1) >> other).upper()  # wrong
+        async for _ in train(1) >> other:  # wrong
+            pass
 
 
 def inside() -> None:

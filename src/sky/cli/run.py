@@ -23,7 +23,7 @@ from sky.cli.computes import Name
 from sky.cli.connection import PATIENCE_S, creating
 from sky.cli.errors import FAILED, CliError, usage
 from sky.cli.loading import Target, find, is_target, own_options, parser
-from sky.client import calls, flows, outgoing, streaming
+from sky.client import calls, flows, outgoing
 from sky.client.console import Console
 from sky.client.errors import RemoteTraceback, SkyError
 from sky.client.events import Follower, Reader, Seen
@@ -31,6 +31,7 @@ from sky.client.function import Pending, Settled
 from sky.client.http import Http
 from sky.client.resources import Image
 from sky.client.settling import Settler
+from sky.client.streaming import Source
 from sky.wire import v1
 
 RESULT_WAIT_S = 20
@@ -196,10 +197,14 @@ def _carry_out(
     settler = Settler(http)
     try:
         if dispatch == "stream":
-            items = streaming.items_of(
-                http, task.id, settler, printed=console.settle, abandon=lambda name: _cancel(http, name)
+            source = Source(
+                http,
+                settler,
+                submit=lambda: task.id,
+                printed=console.settle,
+                abandon=lambda name: _cancel(http, name),
             )
-            return Settled(items, None, task.id)
+            return Settled(source.items(), None, task.id)
         settled = _wait(http, task.id, settler)
         if dispatch == "all" and settled.error is None:
             payloads = flows.run(http, flows.results_by_rank(task.id))

@@ -12,9 +12,11 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from sky.client import calls
+from sky.client.aside import aside, warn_if_blocking
+from sky.client.asynchronous import AsyncCompute
 from sky.client.blueprint import Providers, drawn
 from sky.client.errors import NotEntered
 from sky.client.function import Pending, Settled
@@ -24,10 +26,12 @@ from sky.client.opened import Opened
 from sky.client.plugins import entered, require
 from sky.client.resources import AnyPlugin, Executor, Image, Nodes, Options, Retry, Volume, bounds_of
 from sky.client.session import Session
-from sky.client.together import all_results
+from sky.client.together import all_results, later
 from sky.wire import v1
 
 R = TypeVar("R")
+
+ASYNC_WITH = "or open it by `async with sky.Compute(...) as compute` and await every operator"
 
 
 class Compute:
@@ -148,15 +152,22 @@ class Compute:
         self._unplug()
         self._leave(error)
 
-    async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._open)
-        return self._enter()
+    async def __aenter__(self) -> AsyncCompute:
+        """The compute as ``AsyncCompute``: what its operators give is awaited."""
+        try:
+            await aside(self._open)
+        except asyncio.CancelledError:
+            # The thread that opens it finds its compute deleted, and ends.
+            await asyncio.shield(aside(self.close))
+            raise
+        self._enter()
+        return AsyncCompute(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._unplug()
-        await asyncio.to_thread(self._leave, error)
+        await asyncio.shield(aside(lambda: self._leave(error)))
 
     def _leave(self, error: BaseException | None) -> None:
         opened, self._opened, self._http = self._opened, None, None
@@ -200,13 +211,27 @@ class Compute:
 
     # ── calling: what the operators of calls use ────────────────────────────────────────────────
 
+    @property
+    def awaits(self) -> Literal[False]:
+        """What its operators give is there already."""
+        return False
+
     def call_one(self, call: Pending[R]) -> Settled[R]:
         """Run a call on one node and wait: ``call >> compute``."""
-        return self._session().call_one(call)
+        session = self._session()
+        if not call.function.streams:
+            warn_if_blocking("`>>`", f"write `await (call > compute)`, {ASYNC_WITH}")
+        return session.call_one(call)
 
     def call_all(self, call: Pending[R]) -> Settled[list[R]]:
         """Run a call on every node and wait; results by rank: ``call @ compute``."""
-        return self._session().call_all(call)
+        session = self._session()
+        warn_if_blocking("`@`", f"use a thread, {ASYNC_WITH}")
+        return session.call_all(call)
+
+    def call_all_later(self, call: Pending[R]) -> Future[list[R]]:
+        """Have a call run on every node and go on; results by rank."""
+        return self._session().call_all_later(call)
 
     def submit(self, call: Pending[R]) -> Future[R]:
         """Send a call and go on: ``call > compute``."""
@@ -214,7 +239,12 @@ class Compute:
 
     def collect(self, calls: tuple[Pending[Any], ...]) -> Settled[tuple[Any, ...]]:
         """Run calls side by side and wait for all: ``(a & b) >> compute``."""
+        warn_if_blocking("`>>`", f"write `await ((a & b) > compute)`, {ASYNC_WITH}")
         return Settled(tuple(all_results(calls, self)), None)
+
+    def collect_later(self, calls: tuple[Pending[Any], ...]) -> Future[Any]:
+        """Send calls side by side and go on: ``(a & b) > compute``."""
+        return later(calls, self).then(tuple)
 
     def _session(self) -> Session:
         session = self._opened.session if self._opened is not None else None

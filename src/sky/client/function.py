@@ -29,8 +29,11 @@ from typing import (
     overload,
 )
 
+from sky.client.target import AsyncTarget, Target, require_target
+
 if TYPE_CHECKING:
     from sky.client.handles import Future
+    from sky.client.items import Items
     from sky.client.pack import Packed
     from sky.wire.v1 import RetryPolicy
 
@@ -67,26 +70,6 @@ class Settled(Generic[R]):
         return cast("R", self._value)
 
 
-class Target(Protocol):
-    """What calls can be sent to: a ``sky.Compute``."""
-
-    def call_one(self, call: Pending[R]) -> Settled[R]:
-        """Run a call on one node and wait."""
-        ...
-
-    def call_all(self, call: Pending[R]) -> Settled[list[R]]:
-        """Run a call on every node and wait; results by rank."""
-        ...
-
-    def submit(self, call: Pending[R]) -> Future[R]:
-        """Send a call and go on."""
-        ...
-
-    def collect(self, calls: tuple[Pending[Any], ...]) -> Settled[tuple[Any, ...]]:
-        """Run calls side by side and wait for all."""
-        ...
-
-
 class Pending(Generic[R_co]):
     """A call that is described, not sent: ``>>`` one node, ``@`` every node, ``>`` later, ``&`` together."""
 
@@ -97,21 +80,35 @@ class Pending(Generic[R_co]):
         self.args = args
         self.kwargs = kwargs
 
-    def __rshift__(self, target: Target) -> R_co:
+    @overload
+    def __rshift__(self: Pending[Iterator[S]], target: Target | AsyncTarget) -> Items[S]: ...
+    @overload
+    def __rshift__(self, target: AsyncTarget) -> Future[R_co]: ...
+    @overload
+    def __rshift__(self, target: Target) -> R_co: ...
+    def __rshift__(self, target: Target | AsyncTarget) -> Any:
         """Run it on one node, wait, and give back what it returned or raise what it raised."""
         settled = require_target(target).call_one(self)
+        if not isinstance(settled, Settled):
+            return settled
         if settled.error is not None:
             raise settled.error
         return settled.unwrap()
 
-    def __matmul__(self, target: Target) -> list[R_co]:
+    @overload
+    def __matmul__(self, target: AsyncTarget) -> Future[list[R_co]]: ...
+    @overload
+    def __matmul__(self, target: Target) -> list[R_co]: ...
+    def __matmul__(self, target: Target | AsyncTarget) -> Any:
         """Run it on every node, wait, and give back what each returned, by rank."""
         settled = require_target(target).call_all(self)
+        if not isinstance(settled, Settled):
+            return settled
         if settled.error is not None:
             raise settled.error
         return settled.unwrap()
 
-    def __gt__(self, target: Target) -> Future[R_co]:
+    def __gt__(self, target: Target | AsyncTarget) -> Future[R_co]:
         """Send it and go on: the future is what it will have returned."""
         return require_target(target).submit(self)
 
@@ -148,13 +145,6 @@ def _not_sent(call: Pending[Any]) -> str:
     return f"{call!r} describes a call that was not sent (send it: `call >> compute`; run it here: `.local`)"
 
 
-def require_target(target: Target) -> Target:
-    """The target, or TypeError: calls go to a compute that is open."""
-    if isinstance(target, type) or not hasattr(target, "call_one"):
-        raise TypeError(f"calls are sent to an open sky.Compute, and {target!r} is none")
-    return target
-
-
 def require_call(given: Any) -> Pending[Any]:
     """The call, or TypeError saying how to make one of what was given instead."""
     if isinstance(given, Pending):
@@ -183,12 +173,22 @@ class Together(Generic[*Ts]):
         """These calls and one more."""
         return Together(*self.calls, other)
 
-    def __rshift__(self, target: Target) -> tuple[*Ts]:
+    @overload
+    def __rshift__(self, target: AsyncTarget) -> Future[tuple[*Ts]]: ...
+    @overload
+    def __rshift__(self, target: Target) -> tuple[*Ts]: ...
+    def __rshift__(self, target: Target | AsyncTarget) -> Any:
         """Run them all, wait for all, and give back what each returned, in this order."""
         settled = require_target(target).collect(self.calls)
+        if not isinstance(settled, Settled):
+            return settled
         if settled.error is not None:
             raise settled.error
-        return cast("tuple[*Ts]", settled.unwrap())
+        return settled.unwrap()
+
+    def __gt__(self, target: Target | AsyncTarget) -> Future[tuple[*Ts]]:
+        """Send them and go on: the future is the tuple of what they will have returned."""
+        return require_target(target).collect_later(self.calls)
 
 
 class Function(Generic[P, R]):

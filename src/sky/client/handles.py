@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+from sky.client.aside import aside
 from sky.client.function import Settled
 
 R = TypeVar("R")
@@ -26,7 +27,7 @@ class Future(concurrent.futures.Future[R]):
         self,
         *,
         cancel: Callable[[Future[Any]], bool],
-        abandon: Callable[[Future[Any]], None],
+        abandon: Callable[[Future[Any]], object],
         printed: Callable[[str, int], None],
     ) -> None:
         super().__init__()
@@ -52,8 +53,8 @@ class Future(concurrent.futures.Future[R]):
     def cancel(self) -> bool:
         """Ask for the call's end. True when that was accepted; False when it has ended, or nobody answers.
 
-        A call that waits is cancelled when this returns. One that runs is being stopped: ``cancelled`` becomes
-        true once its node has confirmed that, unless the future ends otherwise before.
+        A call that waits is cancelled when this returns. One that runs is being stopped, and ``cancelled``
+        becomes true once its node has confirmed that, unless the future ends otherwise before.
         """
         if self.done():
             return self.cancelled()
@@ -125,7 +126,33 @@ class Future(concurrent.futures.Future[R]):
         except asyncio.CancelledError:
             self.abandon()
             raise
-        await asyncio.to_thread(self._printed, self.task, self.console_lines)
+        await self.printed()
         if self.cancelled():
             raise asyncio.CancelledError
         return self.result()
+
+    async def printed(self) -> None:
+        """Until what it printed has been printed here, in an event loop; as ``result`` waits for it."""
+        if self.console_lines:
+            await aside(lambda: self._printed(self.task, self.console_lines))
+
+
+def in_background(work: Callable[[], Settled[R]], cancel: Callable[[], object]) -> Future[R]:
+    """A future of blocking work in a thread of its own. ``cancel`` has it raise CancelledError soon."""
+
+    def ask(_: Future[Any]) -> bool:
+        cancel()
+        return True
+
+    future: Future[R] = Future(cancel=ask, abandon=lambda _: ask(future), printed=lambda _task, _lines: None)
+
+    def run() -> None:
+        try:
+            future.settle(work())
+        except concurrent.futures.CancelledError:
+            future.settle_cancelled()
+        except BaseException as error:
+            future.settle(Settled(None, error))
+
+    threading.Thread(target=run, name="sky-call", daemon=True).start()
+    return future

@@ -19,12 +19,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from sky.client.attempts import PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable, InvalidRequest
 from sky.client.request import Call, CutShort, Pieces, Reply
+
+if TYPE_CHECKING:
+    from sky.client.http_async import AsyncHttp
 
 T = TypeVar("T")
 
@@ -230,6 +233,12 @@ class Http:
                     if pause is None:
                         raise self._unreachable(call, attempts, lost) from lost
             time.sleep(pause)
+
+    def asynchronous(self) -> AsyncHttp:
+        """The other driver for the same daemon, for the event loop that runs now."""
+        from sky.client.http_async import AsyncHttp  # slow to import, and most programs have no loop
+
+        return AsyncHttp(self._url, token=self._token, patience_s=self._patience_s, locate=self._locate)
 
     def close(self) -> None:
         """Close the idle connections. The client can still be used afterwards."""

@@ -2,7 +2,7 @@
 
 Decides: connections and timeouts; when to send again, says ``attempts``, as for the other driver.
 Never: knows what an operation means; reads proxies or certificates from the environment.
-Follows: for programs that live in an event loop; the SDK's own calls go through the synchronous driver.
+Follows: for programs that live in an event loop, and for streams that are read in one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
+from sky.client.aside import aside
 from sky.client.attempts import PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable
-from sky.client.request import Call, Reply
+from sky.client.request import Call, CutShort, Reply
 
 T = TypeVar("T")
 
@@ -30,16 +31,31 @@ _NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 class AsyncHttp:
     """A daemon at an address, for one event loop. ``aclose`` when done, or use as a context manager."""
 
-    def __init__(self, url: str, *, token: str | None = None, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        patience_s: float = PATIENCE_S,
+        locate: Callable[[], str | None] | None = None,
+    ) -> None:
         self._url = url.rstrip("/")
         self._patience_s = patience_s
+        self._locate = locate
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         limits = httpx2.Limits(
             max_connections=CONNECTIONS_MAX,
             max_keepalive_connections=IDLE_CONNECTIONS_MAX,
             keepalive_expiry=KEEPALIVE_EXPIRY_S,
         )
-        self._client = httpx2.AsyncClient(base_url=self._url, headers=headers, limits=limits, trust_env=False)
+        self._client = httpx2.AsyncClient(
+            base_url=self._url,
+            headers=headers,
+            limits=limits,
+            trust_env=False,
+            # Reading the system's certificates takes longer than all the rest, and http has no use for them.
+            verify=self._url.startswith("https:"),
+        )
 
     @property
     def url(self) -> str:
@@ -62,7 +78,7 @@ class AsyncHttp:
                 if again is None:
                     raise refusal(call, reply)
                 pause = again
-            await asyncio.sleep(pause)
+            await self._pass(pause)
 
     @asynccontextmanager
     async def open(
@@ -73,17 +89,30 @@ class AsyncHttp:
         while True:
             try:
                 response = await self._client.send(self._request(call), stream=True)
-                break
+                if response.status_code < 400:
+                    break
+                content = await response.aread()
             except httpx2.TransportError as lost:
                 pause = self._pause_after(attempts, call, lost)
-            await asyncio.sleep(pause)
+            else:
+                reply = Reply(response.status_code, response.headers, content)
+                again = attempts.after_answer(reply.status, reply.headers)
+                if again is None:
+                    raise refusal(call, reply)
+                pause = again
+            await self._pass(pause)
         try:
-            if response.status_code >= 400:
-                content = await response.aread()
-                raise refusal(call, Reply(response.status_code, response.headers, content))
-            yield response.aiter_raw()
+            yield _arriving(response)
         finally:
             await response.aclose()
+
+    async def _pass(self, seconds: float) -> None:
+        """Let time pass, and look where the daemon is now."""
+        await asyncio.sleep(seconds)
+        url = await aside(self._locate) if self._locate else None
+        if url and url.rstrip("/") != self._url:
+            self._url = url.rstrip("/")
+            self._client.base_url = self._url
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -112,6 +141,14 @@ class AsyncHttp:
                 f"within {attempts.waited_s:.1f} s ({reason})"
             ) from lost
         return pause
+
+
+async def _arriving(response: httpx2.Response) -> AsyncIterator[bytes]:
+    try:
+        async for piece in response.aiter_raw():
+            yield piece
+    except httpx2.TransportError as lost:
+        raise CutShort(f"the answer was cut short: {lost or type(lost).__name__}") from lost
 
 
 async def _pieces(body: Callable[[], Iterable[bytes]]) -> AsyncIterator[bytes]:

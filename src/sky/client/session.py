@@ -8,17 +8,21 @@ printed on a node has been printed here before its result is returned.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from sky.client import calls, flows, outgoing, streaming
+from sky.client import calls, flows, outgoing
 from sky.client.console import Console
 from sky.client.courier import Courier
-from sky.client.errors import SkyError
+from sky.client.errors import SkyError, TaskCancelled
 from sky.client.function import Pending, Settled
-from sky.client.handles import Future
+from sky.client.handles import Future, in_background
 from sky.client.http import Http
+from sky.client.items import Items
 from sky.client.settling import Settler
+from sky.client.streaming import Source
 from sky.wire import v1
 
 R = TypeVar("R")
@@ -29,6 +33,27 @@ INTERRUPT_PATIENCE_S = 3.0
 """How long an interrupted call tries to tell the daemon so."""
 CLEANUP_PAGE = 500
 UNENDED: tuple[v1.TaskState, ...] = ("queued", "running")
+
+
+class _Asked:
+    """A call that one thread sends and another may cancel, perhaps before it has a task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted = True
+        self.task = ""
+
+    def sent(self, task: str) -> bool:
+        """It has a task now. Whether it is to be cancelled."""
+        with self._lock:
+            self.task = task
+            return not self._wanted
+
+    def unwanted(self) -> bool:
+        """It is to be cancelled. Whether it has a task."""
+        with self._lock:
+            self._wanted = False
+            return bool(self.task)
 
 
 class Session:
@@ -49,7 +74,7 @@ class Session:
     # ── ways to call ────────────────────────────────────────────────────────────────────────────
 
     def call_one(self, call: Pending[R]) -> Settled[Any]:
-        """One node, wait. A generator function settles at once, with the iterator over its items."""
+        """One node, wait. A generator function settles at once, with its items to come."""
         ready = outgoing.prepare(call)
         if ready.streams:
             return Settled(self._stream(ready), None)
@@ -59,7 +84,24 @@ class Session:
     def call_all(self, call: Pending[R]) -> Settled[Any]:
         """Every node that is ready now, wait; results by rank."""
         ready = outgoing.prepare(call)
-        task = self._submit(ready, "all")
+        return self._all_of(ready, self._submit(ready, "all"))
+
+    def call_all_later(self, call: Pending[R]) -> Future[Any]:
+        """Every node that is ready now; a future of the results by rank."""
+        ready = outgoing.prepare(call)
+        asked = _Asked()
+
+        def work() -> Settled[Any]:
+            if asked.sent(self._submit(ready, "all")):
+                self._cancel(asked.task)
+            settled = self._all_of(ready, asked.task)
+            if isinstance(settled.error, TaskCancelled):
+                raise CancelledError
+            return settled
+
+        return in_background(work, lambda: self._cancel(asked.task) if asked.unwanted() else None)
+
+    def _all_of(self, ready: outgoing.Outgoing, task: str) -> Settled[Any]:
         first = self._wait(task)
         if first.error is not None:
             return self._printed(first)
@@ -137,11 +179,14 @@ class Session:
         self._console.settle(settled.task, settled.console_lines)
         return settled
 
-    def _stream(self, ready: outgoing.Outgoing) -> Iterator[Any]:
-        task = self._submit(ready, "stream")
-        return streaming.items_of(
-            self._http, task, self._settler, printed=self._console.settle, abandon=self._cancel
-        )
+    def _stream(self, ready: outgoing.Outgoing) -> Items[Any]:
+        return Source(
+            self._http,
+            self._settler,
+            submit=lambda: self._submit(ready, "stream"),
+            printed=self._console.settle,
+            abandon=self._cancel,
+        ).items()
 
     def _cancel(self, task: str) -> None:
         try:

@@ -3,20 +3,24 @@
 Decides: how many are under way at a time, in which order results come out, and what happens to the rest
 when one fails (they are cancelled). Never: reads its input further ahead than ``OPEN_MAX`` calls.
 Follows: calls go out in batches and outcomes come back in pages, whatever their number; an input without
-end can be streamed.
+end can be streamed; blocking and awaited reading differ in how they wait and in nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
+from sky.client.aside import warn_if_blocking
 from sky.client.errors import TaskCancelled
-from sky.client.function import Function, Pending
-from sky.client.handles import Future
+from sky.client.function import Function, Pending, Settled
+from sky.client.handles import Future, in_background
+from sky.client.items import Items
+from sky.client.target import AsyncTarget, Target
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -25,55 +29,76 @@ R = TypeVar("R")
 
 OPEN_MAX = 1_000
 """Calls that are under way, or ended and not yet handed out, at one time."""
+CANCELS_MAX = 16
+"""Places that are left for saying that all is cancelled."""
 
 
 class Submitter(Protocol):
-    """What calls can be sent to: a ``sky.Compute``."""
+    """What calls can be sent to: a compute, of either kind."""
 
     def submit(self, call: Pending[R]) -> Future[R]:
         """Send a call and go on."""
         ...
 
 
-def results(
-    calls: Iterable[Pending[R]], target: Submitter, *, ordered: bool, at_once: bool
-) -> Iterator[tuple[int, R]]:
-    """Places and results. ``at_once`` raises the first failure whatever its place; otherwise at its turn."""
-    source = enumerate(calls)
-    ended: queue.Queue[tuple[int, Future[R]]] = queue.Queue(maxsize=OPEN_MAX)
-    under_way: dict[int, Future[R]] = {}
-    waiting: dict[int, Future[R]] = {}
-    turn = 0
-    more = True
-    try:
-        while True:
-            while more and len(under_way) + len(waiting) < OPEN_MAX:
-                following = next(source, None)
-                if following is None:
-                    more = False
-                    break
-                place, call = following
-                future = target.submit(call)
-                under_way[place] = future
-                future.add_done_callback(_announce(ended, place))
-            if not under_way and not waiting:
-                return
-            place, future = ended.get()
-            del under_way[place]
-            if not ordered or (at_once and _failed(future)):
-                yield place, _result(future)
-                continue
-            waiting[place] = future
-            while turn in waiting:
-                yield turn, _result(waiting.pop(turn))
-                turn += 1
-    finally:
-        for future in under_way.values():
+class _Open(Generic[R]):
+    """The calls that are under way. ``announce`` is told a place when its call has ended, in any thread.
+
+    With ``ordered``, results wait for their turn; ``at_once`` lets a failure pass them.
+    """
+
+    def __init__(
+        self,
+        calls: Iterable[Pending[R]],
+        target: Submitter,
+        announce: Callable[[int], None],
+        *,
+        ordered: bool,
+        at_once: bool = False,
+    ) -> None:
+        self._source = enumerate(calls)
+        self._target = target
+        self._announce = announce
+        self._ordered = ordered
+        self._at_once = at_once
+        self._under_way: dict[int, Future[R]] = {}
+        self._waiting: dict[int, Future[R]] = {}
+        self._turn = 0
+        self._more = True
+
+    def send(self) -> bool:
+        """Send one more call, if there may be one more; False when it is time to wait instead."""
+        if not self._more or len(self._under_way) + len(self._waiting) >= OPEN_MAX:
+            return False
+        following = next(self._source, None)
+        if following is None:
+            self._more = False
+            return False
+        place, call = following
+        future = self._under_way[place] = self._target.submit(call)
+        future.add_done_callback(lambda _: self._announce(place))
+        return True
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return not (self._more or self._under_way or self._waiting)
+
+    def ended(self, place: int) -> Iterator[Future[R]]:
+        """The futures that are next to be handed out, now that this one has ended."""
+        future = self._under_way.pop(place)
+        if not self._ordered or (self._at_once and _failed(future)):
+            yield future
+            return
+        self._waiting[place] = future
+        while self._turn in self._waiting:
+            self._turn += 1
+            yield self._waiting.pop(self._turn - 1)
+
+    def abandon(self) -> None:
+        """End what has not ended."""
+        for future in self._under_way.values():
             future.abandon()
-
-
-def _announce(ended: queue.Queue[tuple[int, Future[R]]], place: int) -> Callable[[Any], None]:
-    return lambda future: ended.put_nowait((place, future))
 
 
 def _failed(future: Future[Any]) -> bool:
@@ -87,15 +112,78 @@ def _result(future: Future[R]) -> R:
         raise TaskCancelled(f"{future.task}: the call was cancelled", future.task) from None
 
 
+def _one_by_one(
+    calls: Iterable[Pending[R]],
+    target: Submitter,
+    *,
+    ordered: bool,
+    at_once: bool = False,
+    places: queue.Queue[int | None] | None = None,
+) -> Generator[R, None, None]:
+    """Results as they come or in the order of the calls. None among ``places`` cancels it all."""
+    ended: queue.Queue[int | None] = places or queue.Queue(maxsize=OPEN_MAX)
+    opened = _Open(calls, target, ended.put_nowait, ordered=ordered, at_once=at_once)
+    try:
+        while True:
+            while opened.send():
+                continue
+            if opened.over:
+                return
+            place = ended.get()
+            if place is None:
+                raise CancelledError
+            for future in opened.ended(place):
+                yield _result(future)
+    finally:
+        opened.abandon()
+
+
+async def _one_by_one_awaited(
+    calls: Iterable[Pending[R]], target: Submitter, *, ordered: bool
+) -> AsyncGenerator[R]:
+    """The same for an event loop."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Queue[int] = asyncio.Queue(maxsize=OPEN_MAX)
+
+    def announce(place: int) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(ended.put_nowait, place)
+
+    opened = _Open(calls, target, announce, ordered=ordered)
+    try:
+        while True:
+            for _ in iter(opened.send, False):
+                await asyncio.sleep(0)  # packing many calls must not keep everything else waiting
+            if opened.over:
+                return
+            for future in opened.ended(await ended.get()):
+                await future.printed()
+                yield _result(future)
+    finally:
+        opened.abandon()
+
+
 def all_results(calls: Iterable[Pending[R]], target: Submitter) -> list[R]:
     """Every result, in the order of the calls; the first failure is raised and ends the rest."""
-    return [result for _, result in results(calls, target, ordered=True, at_once=True)]
+    return list(_one_by_one(calls, target, ordered=True, at_once=True))
 
 
-def streamed(calls: Iterable[Pending[R]], target: Submitter, *, ordered: bool) -> Iterator[R]:
+def later(calls: Iterable[Pending[R]], target: Submitter) -> Future[list[R]]:
+    """A future of every result. Cancelling it ends them all."""
+    places: queue.Queue[int | None] = queue.Queue(maxsize=OPEN_MAX + CANCELS_MAX)
+
+    def work() -> Settled[list[R]]:
+        return Settled(list(_one_by_one(calls, target, ordered=True, at_once=True, places=places)), None)
+
+    return in_background(work, lambda: places.full() or places.put_nowait(None))
+
+
+def streamed(calls: Iterable[Pending[R]], target: Submitter, *, ordered: bool) -> Items[R]:
     """Results one by one, as they come or in the order of the calls."""
-    for _, result in results(calls, target, ordered=ordered, at_once=False):
-        yield result
+    return Items(
+        lambda: _one_by_one(calls, target, ordered=ordered),
+        lambda: _one_by_one_awaited(calls, target, ordered=ordered),
+    )
 
 
 class Many(Generic[R]):
@@ -104,9 +192,20 @@ class Many(Generic[R]):
     def __init__(self, calls: Iterable[Pending[R]]) -> None:
         self._calls = calls
 
-    def __rshift__(self, target: Submitter) -> list[R]:
+    @overload
+    def __rshift__(self, target: AsyncTarget) -> Future[list[R]]: ...
+    @overload
+    def __rshift__(self, target: Target) -> list[R]: ...
+    def __rshift__(self, target: Target | AsyncTarget) -> Any:
         """Run them all and wait for all. The first failure is raised, and the others are cancelled."""
+        if target.awaits:
+            return later(self._calls, target)
+        warn_if_blocking("`>>`", "write `await (sky.gather(...) > compute)`", depth=3)
         return all_results(self._calls, target)
+
+    def __gt__(self, target: Submitter) -> Future[list[R]]:
+        """Send them and go on: the future is what they will have returned."""
+        return later(self._calls, target)
 
     def stream(self, *, ordered: bool = True) -> Streaming[R]:
         """The same calls, their results one by one: in order, or (``ordered=False``) as they come."""
@@ -120,8 +219,8 @@ class Streaming(Generic[R]):
         self._calls = calls
         self._ordered = ordered
 
-    def __rshift__(self, target: Submitter) -> Iterator[R]:
-        """Begin as the iterator is read; leaving it early cancels what has not ended."""
+    def __rshift__(self, target: Submitter) -> Items[R]:
+        """Begin as it is read, by ``for`` or ``async for``; leaving it early cancels what has not ended."""
         return streamed(self._calls, target, ordered=self._ordered)
 
 

@@ -31,6 +31,8 @@ CONSUMED_BATCH = 16
 ITEMS_READ_MAX = 64
 
 _encoder = msgspec.msgpack.Encoder()
+_CHUNK_HEAD = _encoder.encode(v1.Chunk(value=b"")).removesuffix(b"\xc4\x00") + b"\xc6"
+"""A chunk as far as its value, which follows behind four big-endian bytes of length."""
 
 
 class StreamFrom(Query, frozen=True):
@@ -69,7 +71,7 @@ class _Reader:
         self._unit = unit
         self._task_id = task_id
         self._place = place
-        self._told = place
+        self._told = 0
 
     async def frames(self) -> AsyncIterator[bytes]:
         """The frames, from the reader's place on."""
@@ -79,7 +81,8 @@ class _Reader:
                 row = await unit.db.read(lambda c: outcomes.stream(c, self._task_id))
                 found = await self._items(row.execution_id)
                 for item in found:
-                    yield _frame(v1.Chunk(value=await self._content(item)))
+                    async for piece in self._chunk(item):
+                        yield piece
                     self._place = item.index + 1
                     await self._tell(CONSUMED_BATCH)
                 if found:
@@ -101,11 +104,16 @@ class _Reader:
         )
         return [item for offset, item in enumerate(found) if item.index == self._place + offset]
 
-    async def _content(self, item: ItemRow) -> bytes:
+    async def _chunk(self, item: ItemRow) -> AsyncIterator[bytes]:
+        """The frame of an item; of a large one, in pieces as they are read."""
         if item.content is not None:
-            return item.content
-        blobs = self._unit.blobs
-        return b"".join([piece async for piece in blobs.read(await blobs.get(item.sha256))])
+            yield _frame(v1.Chunk(value=item.content))
+            return
+        content = await self._unit.blobs.get(item.sha256)
+        head = _CHUNK_HEAD + content.size.to_bytes(4, "big")
+        yield (len(head) + content.size).to_bytes(4, "big") + head
+        async for piece in self._unit.blobs.read(content):
+            yield piece
 
     async def _tell(self, batch: int) -> None:
         if self._place - self._told >= batch:
