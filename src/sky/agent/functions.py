@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sky.agent import payload, source
+from sky.agent import payload, source, steps
 from sky.agent.frames import Forget, Learn
 
 FUNCTION_BYTES_MAX = 1024**3
@@ -30,10 +30,11 @@ class Function:
         if self._value is None:
             with self._lock:
                 if self._value is None:
-                    value = payload.unpack_file(self._path, FUNCTION_BYTES_MAX)
+                    value = steps.step_in(self._path) or payload.unpack_file(self._path, FUNCTION_BYTES_MAX)
                     if not callable(value):
                         raise TypeError(f"the payload is a {type(value).__name__} and not a function")
-                    source.relabel(value)
+                    if not isinstance(value, steps.Step):
+                        source.relabel(value)
                     self._value = value
         return self._value
 

@@ -26,6 +26,7 @@ from sky.agent.functions import Function
 from sky.agent.guard import Scope
 from sky.agent.payload import Packed
 from sky.agent.port import Closed, Credits, Port
+from sky.agent.steps import Step
 from sky.agent.streams import Router, Sink
 from sky.kit import context
 from sky.kit.context import CallContext
@@ -196,6 +197,10 @@ class _Attempt:
         call = self._call
         self._stage = "function"
         function = self._loaded = self._function.load()
+        if isinstance(function, Step):
+            self._stage = "call"
+            self.packed = function.run(call.args, call.args_path)
+            return
         self._stage = "arguments"
         arguments: Any = payload.unpack_from(call.args, call.args_path)
         positional, named = _NONE if arguments is None else arguments
@@ -276,8 +281,9 @@ class _Attempt:
             return failure.missing(
                 error,
                 f"the node has no module {error.name!r}, which the {self._stage} of this call needs: install"
-                f" it with sky.Image(pip=[...]); a module of your own goes along from the folder of your"
-                f" script, unless it keeps something that cannot be pickled, such as a lock",
+                f" it with sky.Image(pip=[...]), or take your own along with sky.Image(includes=[...]); a"
+                f" module in the folder of your script goes along by itself, unless it keeps something that"
+                f" cannot be pickled, such as a lock",
                 results,
             )
         if self.loading:

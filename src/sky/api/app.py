@@ -20,6 +20,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
 from sky.api import errors
+from sky.api.admin import accounts
 from sky.api.agent import blobs as agent_blobs
 from sky.api.agent import connect, meet
 from sky.api.auth import Guard
@@ -145,6 +146,7 @@ def build_app(unit: Services) -> Guard:
             serve_document,
             serve_page,
             *jobs.ROUTES,
+            *accounts.ROUTES,
             *agent_blobs.ROUTES,
             *connect.ROUTES,
             *meet.ROUTES,

@@ -1,0 +1,1 @@
+"""What an operator does: accounts, keys, payments, the ledger."""

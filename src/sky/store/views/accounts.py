@@ -1,0 +1,108 @@
+"""Accounts, their keys and their statements, as an operator is shown them.
+
+Decides: how a row becomes a shape of ``wire/admin``. Never: shows a key. Follows: a balance is read from
+the end of its account's chain of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.domain.errors import NotFound
+from sky.domain.money import usd_text
+from sky.kit.clock import to_datetime
+from sky.store.rows import accounts as rows
+from sky.store.rows import ledger
+from sky.store.schema_jobs import ledger as lines
+from sky.store.sql import Row, many
+from sky.store.views.paging import cut, place_of
+from sky.wire import admin
+
+CURSOR = "accounts"
+STATEMENT_CURSOR = "entries"
+
+
+def account(connection: sa.Connection, ref: str) -> admin.Account:
+    """The account with that id or name. Raises NotFound."""
+    return _account(connection, _row(connection, ref))
+
+
+def page(connection: sa.Connection, *, cursor: str | None, limit: int) -> admin.AccountPage:
+    """Accounts, newest first."""
+    found = rows.page(connection, place_of(CURSOR, cursor), limit + 1)
+    shown, following = cut(found, limit, CURSOR, lambda row: row["seq"])
+    return admin.AccountPage(items=tuple(_account(connection, row) for row in shown), next_cursor=following)
+
+
+def keys(connection: sa.Connection, ref: str) -> admin.KeyPage:
+    """An account's keys. Raises NotFound."""
+    row = _row(connection, ref)
+    return admin.KeyPage(items=tuple(key(found) for found in rows.keys_of(connection, row["id"])))
+
+
+def key(row: Mapping[str, Any], secret: str | None = None) -> admin.Key:
+    """A key; ``secret`` is the key itself, where it is shown."""
+    return admin.Key(
+        id=row["id"],
+        account=row["account_id"],
+        name=row["name"],
+        hint=row["hint"],
+        scopes=tuple(row["scopes"]),
+        created_at=to_datetime(row["created_us"]),
+        expires_at=None if row["expires_us"] is None else to_datetime(row["expires_us"]),
+        revoked_at=None if row["revoked_us"] is None else to_datetime(row["revoked_us"]),
+        key=secret,
+    )
+
+
+def statement(connection: sa.Connection, ref: str, *, cursor: str | None, limit: int) -> admin.Statement:
+    """The lines of an account's ledger, oldest first. Raises NotFound."""
+    row = _row(connection, ref)
+    after = place_of(STATEMENT_CURSOR, cursor) or 0
+    query = (
+        sa.select(lines)
+        .where(lines.c.account.in_([f"{row['id']}/available", f"{row['id']}/held"]), lines.c.seq > after)
+        .order_by(lines.c.seq)
+        .limit(limit + 1)
+    )
+    shown, following = cut(many(connection, query), limit, STATEMENT_CURSOR, lambda line: line["seq"])
+    return admin.Statement(items=tuple(_entry(line) for line in shown), next_cursor=following)
+
+
+def _entry(line: Row) -> admin.Entry:
+    return admin.Entry(
+        seq=line["seq"],
+        at=to_datetime(line["at_us"]),
+        kind=line["kind"],
+        account=line["account"].partition("/")[2],
+        amount_usd=usd_text(line["amount_micro"]),
+        balance_usd=usd_text(line["balance_micro"]),
+        reference=line["reference"],
+        job=line["job_id"],
+        note=line["note"],
+    )
+
+
+def _row(connection: sa.Connection, ref: str) -> Row:
+    row = rows.find(connection, ref)
+    if row is None:
+        msg = f"there is no account {ref!r}; `sky admin account list` shows those there are"
+        raise NotFound(msg, details={"account": ref})
+    return row
+
+
+def _account(connection: sa.Connection, row: Row) -> admin.Account:
+    available, held = ledger.balances(connection, row["id"])
+    return admin.Account(
+        id=row["id"],
+        name=row["name"],
+        state=row["state"],
+        enabled=row["enabled"],
+        available_usd=usd_text(available),
+        held_usd=usd_text(held),
+        limits=row["limits"] or {},
+        created_at=to_datetime(row["created_us"]),
+    )

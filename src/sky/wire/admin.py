@@ -1,0 +1,137 @@
+"""What an operator asks of the accounts of a seller, and is shown.
+
+Decides: every field and limit of these shapes. Never: shows a key again. Follows: money is a decimal string
+in USD with six places at most; a payment has an id of its own elsewhere, under which it counts once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from sky.wire.jobs import AccountState, Scope
+from sky.wire.v1.base import Answer, Name, Request
+
+Amount = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$", description="USD, such as 12.50.")]
+Reference = Annotated[str, Meta(min_length=1, max_length=120, pattern=r"^[!-~]+$")]
+Note = Annotated[str, Meta(max_length=256)]
+AccountChange = Literal["enable", "disable", "suspend", "resume", "close"]
+Limit = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class AccountCreate(Request, frozen=True):
+    """An account to make. ``enabled``: whether it may submit jobs at once."""
+
+    name: Name
+    enabled: bool = True
+
+
+Limits = dict[
+    Literal["max_active_jobs", "max_queued_jobs", "max_gpus"],
+    Limit | dict[Literal["hyperscaler", "neocloud", "marketplace"], Limit | None] | None,
+]
+"""What may be under way at once; null: no limit; left out: the deployment's. GPUs are by tier."""
+
+
+class AccountPatch(Request, frozen=True):
+    """What is to change of an account: its state, its limits, or both."""
+
+    change: AccountChange | None = None
+    limits: Limits | None = None
+
+
+class PaymentCreate(Request, frozen=True):
+    """Money that was paid in, or with ``gift`` given. ``payment`` is its id elsewhere: told twice, it
+    counts once."""
+
+    amount_usd: Amount
+    payment: Reference
+    gift: bool = False
+    note: Note | None = None
+
+
+class Account(Answer, frozen=True):
+    """A customer's account. ``available_usd`` may be spent, ``held_usd`` is promised to jobs."""
+
+    id: str
+    name: str
+    state: AccountState
+    enabled: bool
+    available_usd: str
+    held_usd: str
+    limits: Limits
+    created_at: datetime
+
+
+class AccountPage(Answer, frozen=True):
+    """Some accounts, newest first."""
+
+    items: tuple[Account, ...]
+    next_cursor: str | None = None
+
+
+class KeyCreate(Request, frozen=True):
+    """A key to make for an account. ``jobs`` includes ``read``."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=2)] = ("jobs",)
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=315_360_000)] | None = None
+
+
+class Key(Answer, frozen=True):
+    """A key of an account: all that is kept of it. ``key`` itself is shown once, when it is made."""
+
+    id: str
+    account: str
+    name: str
+    hint: str
+    scopes: tuple[Scope, ...]
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    key: str | None = None
+
+
+class KeyPage(Answer, frozen=True):
+    """The keys of an account, oldest first."""
+
+    items: tuple[Key, ...]
+
+
+class Entry(Answer, frozen=True):
+    """A line of a statement: what an account of the ledger got (or, below zero, gave), and what it had
+    then."""
+
+    seq: int
+    at: datetime
+    kind: Literal["top_up", "credit", "hold", "settle"]
+    account: str
+    amount_usd: str
+    balance_usd: str
+    reference: str
+    job: str | None = None
+    note: str | None = None
+
+
+class Statement(Answer, frozen=True):
+    """Some lines of an account's ledger, oldest first."""
+
+    items: tuple[Entry, ...]
+    next_cursor: str | None = None
+
+
+class Finding(Answer, frozen=True):
+    """Something in the ledger that does not add up. ``seq`` 0: no line in particular."""
+
+    seq: int
+    what: str
+
+
+class Audit(Answer, frozen=True):
+    """The result of adding everything up."""
+
+    lines: int
+    ok: bool
+    findings: tuple[Finding, ...]
