@@ -196,6 +196,18 @@ def test_a_private_index_is_reached_with_the_netrc_and_calls_do_not_see_it(
     assert variables["PIP_DEFAULT_TIMEOUT"] == "7"
 
 
+def test_an_environment_whose_python_was_removed_is_made_anew(node_of: Any, tmp_path: Path) -> None:
+    spec = {"image": {"pip": [str(wheel(tmp_path, "tiny_for_test", "VALUE = 'again'\n"))]}}
+    first = node_of(**spec, envs=str(tmp_path / "envs")).start()
+    first.end()
+    [mark] = (tmp_path / "envs").glob("*/ready")
+    python = mark.parent / "bin/python"
+    python.unlink()
+    python.symlink_to("/nowhere/python")
+    second = node_of(**spec, envs=str(tmp_path / "envs")).start()
+    assert second.value(told)[0] == "again"
+
+
 BACKEND = """
 import os, pathlib, time, zipfile
 HERE = pathlib.Path(__file__).parent

@@ -85,8 +85,14 @@ async def prepare(image: Image, shelf: Shelf, environment: Mapping[str, str], co
     def on_wait() -> None:
         console("stdout", "waiting for another node that builds the same environment\n")
 
-    folder = await shelf.take(sha256_hex(canonical(recipe))[:HASH_CHARS], make, on_wait)
-    return str(folder / "bin" / "python")
+    key = sha256_hex(canonical(recipe))[:HASH_CHARS]
+    # Its interpreter is a link, which may lead nowhere when a Python was removed from the computer.
+    folder = await shelf.take(key, make, on_wait, lambda folder: _python(folder).exists())
+    return str(_python(folder))
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
 
 
 def _package() -> Path:
@@ -113,7 +119,7 @@ async def _build(
     (source / "sky").symlink_to(_package(), target_is_directory=True)
     [site] = (folder / "lib").glob("python*/site-packages")
     (site / "sky-source.pth").write_text(f"{source}\n")
-    install = [uv, "pip", "install", "--python", str(folder / "bin" / "python")]
+    install = [uv, "pip", "install", "--python", str(_python(folder))]
     # In one step, so that an image which cannot go together with what workers need is told so.
     try:
         await installer.run([*install, *_wanted(recipe, folder)], folder, installing, console, (lock,))

@@ -8,6 +8,7 @@ Follows: nothing that an installer started outlives it; what it inherits keeps a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import shutil
 from collections import deque
@@ -96,7 +97,8 @@ async def run(
         kill_session(process.pid)
         await process.wait()
     if code:
-        step = " ".join(Path(part).name if number == 0 else part for number, part in enumerate(command[:3]))
+        words_of_it = itertools.takewhile(lambda part: not part.startswith("-"), command[1:])
+        step = " ".join((Path(command[0]).name, *words_of_it))
         message = f"{step} failed with exit code {code}: " + " | ".join(words)
         if _LOGIN.search(message):
             raise LoginNeeded(f"{message} ({LOGIN_HINT})")

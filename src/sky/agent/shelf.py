@@ -46,10 +46,17 @@ class Shelf:
         self._bytes_max = bytes_max
         self._held: dict[str, int] = {}
 
-    async def take(self, key: str, make: Make, on_wait: Callable[[], None]) -> Path:
+    async def take(
+        self,
+        key: str,
+        make: Make,
+        on_wait: Callable[[], None],
+        is_whole: Callable[[Path], bool] = lambda _folder: True,
+    ) -> Path:
         """The folder of that key, made by ``make`` unless it is there. Raises what ``make`` raises, OSError.
 
-        ``on_wait`` is told once when another process is making it. The caller bounds the time.
+        ``on_wait`` is told once when another process is making it. One that is there and is not ``is_whole``
+        any more is made anew. The caller bounds the time.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = self._root / key
@@ -58,7 +65,7 @@ class Shelf:
         lock, waiting = self._open(key), False
         try:
             while True:
-                made = _mark_of(folder) is not None
+                made = _is_made(folder, is_whole)
                 if not _lock(lock, fcntl.LOCK_SH if made else fcntl.LOCK_EX):
                     if not waiting:
                         on_wait()
@@ -67,11 +74,11 @@ class Shelf:
                 elif not _is_file(lock, self._path(key)):
                     os.close(lock)  # It was swept away before we had it.
                     lock = self._open(key)
-                elif made and _mark_of(folder) is not None:
+                elif made and _is_made(folder, is_whole):
                     (folder / MARK).touch()
                     self._held[key] = lock
                     return folder
-                elif not made and _mark_of(folder) is None:
+                elif not made and not _is_made(folder, is_whole):
                     await self._make(folder, make, lock)
         except BaseException:
             os.close(lock)
@@ -152,6 +159,10 @@ def remove(folder: Path) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(aside, ignore_errors=True)  # What stays, the next sweep takes away.
+
+
+def _is_made(folder: Path, is_whole: Callable[[Path], bool]) -> bool:
+    return _mark_of(folder) is not None and is_whole(folder)
 
 
 def _mark_of(folder: Path) -> _Mark | None:

@@ -19,13 +19,17 @@ from pathlib import Path
 
 from sky.agent import installer
 from sky.agent.installer import Console, Unbuildable
+from sky.kit.clock import SystemClock
 
 LOCK_POLL_S = 0.2
 QUERY_S = 30.0
 DPKG_LOCK_S = 600
 """How long apt waits for another user of the package database."""
 _NAME = re.compile(r"([a-z0-9][a-z0-9.+-]+?)(?::[a-z0-9-]+)?(?:=(?P<version>[^/]+))?(?:/.+)?")
-_APT = ("apt-get", "-q", "-y", "-o", f"DPkg::Lock::Timeout={DPKG_LOCK_S}", "-o", "APT::Cmd::Pattern-Only=1")
+LISTS_S = 3600.0
+"""How old the lists of packages may be that apt looks into."""
+_QUIETLY = ("-q", "-y", "-o", f"DPkg::Lock::Timeout={DPKG_LOCK_S}", "-o", "Dpkg::Use-Pty=0")
+_INSTALL = ("-o", "APT::Cmd::Pattern-Only=1", "--no-install-recommends", "--no-remove", "--")
 
 
 async def install(
@@ -35,7 +39,7 @@ async def install(
     if not packages:
         return
     path = environment.get("PATH", os.defpath)
-    if shutil.which(_APT[0], path=path) is None:
+    if shutil.which("apt-get", path=path) is None:
         raise Unbuildable(
             f"the image asks for apt packages ({', '.join(packages)}) and the node has no apt-get"
         )
@@ -52,7 +56,7 @@ async def install(
         await _locked(lock, console)
         wanted = await asyncio.to_thread(missing, packages, environment)
         if wanted:
-            await _install(wanted, lock_file.parent, environment, console, lock)
+            await _install(wanted, lock_file, environment, console, lock)
     finally:
         os.close(lock)
 
@@ -71,15 +75,19 @@ async def _locked(lock: int, console: Console) -> None:
 
 
 async def _install(
-    packages: Sequence[str], folder: Path, environment: Mapping[str, str], console: Console, lock: int
+    packages: Sequence[str], lock_file: Path, environment: Mapping[str, str], console: Console, lock: int
 ) -> None:
     own = {**environment, "DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none"}
-    for command in (
-        ("dpkg", "--configure", "-a"),
-        (*_APT, "update"),
-        (*_APT, "install", "--no-install-recommends", "--no-remove", "--", *packages),
-    ):
-        await installer.run(command, folder, own, console, (lock,))
+    lists = lock_file.with_suffix(".lists")
+
+    async def run(*command: str) -> None:
+        await installer.run(command, lock_file.parent, own, console, (lock,))
+
+    await run("dpkg", "--configure", "-a")
+    if not lists.exists() or abs(SystemClock().now_us() / 1e6 - lists.stat().st_mtime) > LISTS_S:
+        await run("apt-get", "update", *_QUIETLY)
+        lists.touch()
+    await run("apt-get", "install", *_QUIETLY, *_INSTALL, *packages)
 
 
 def missing(packages: Sequence[str], environment: Mapping[str, str]) -> list[str]:

@@ -43,4 +43,3 @@ class Rules:
 
     kinds: Mapping[str, KindInfo] = field(default_factory=dict[str, KindInfo])
     seal: Callable[[Mapping[str, str]], bytes] = field(default=lambda credentials: repr(credentials).encode())
-    pythons: frozenset[str] = frozenset()
