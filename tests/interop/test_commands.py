@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -75,12 +76,12 @@ def test_a_script_runs_as_a_call_and_its_output_is_in_the_log(library: Library, 
     script.write_text("import os\nos._exit(9)\n")
     died = library.run("sky", "compute", "run", stays, str(script))
     assert (died.code, died.err) == (1, "task_failed: the worker process that ran it exited with code 9\n")
-    log = library.run("sky", "log", stays, "--output", "json").json
+    exported = library.run("sky", "log", "export", stays, "log.jsonl")
+    assert exported.code == 0, exported.err
+    log = [json.loads(line) for line in (library.home / "log.jsonl").read_text().splitlines()]
     assert {"event": "node.console", "content": "said by one two"}.items() <= log_line(log, "said by").items()
     assert {"task.queued", "task.started", "task.succeeded", "task.failed"} <= {one["event"] for one in log}
-    exported = library.run("sky", "log", "export", stays, "log.md")
-    assert exported.code == 0, exported.err
-    assert "said by one two\n" in (library.home / "log.md").read_text()
+    assert "said by one two\n" in library.run("sky", "log", stays).out
 
 
 def log_line(log: list[dict[str, str]], words: str) -> dict[str, str]:
