@@ -129,6 +129,13 @@ def start_ours(python: str, port: int) -> Target:
     return target
 
 
+def restart_ours(python: str, ended: Target) -> Target:
+    """A new daemon on the folder, and at the address, of one that has ended."""
+    command = [python, "-m", "sky.server.main", "--home", str(ended.home), "--port", str(ended.address[1])]
+    more = {"SKY_HOME": str(ended.home), "SKY_FAKE_PROVIDER": "1"}
+    return start("skyfleet", command, more, ended.home, ended.address[1], ended.compute_body)
+
+
 def start_skyward(python: str, port: int) -> Target:
     home = Path(tempfile.mkdtemp(prefix="skyward-bench-"))
     sky = str(Path(python).with_name("sky"))

@@ -113,6 +113,20 @@ class SimAgent:
         self._work()
         return bool(mail.work or (mail.cancel and not self.deaf))
 
+    def _open(self, tx: Tx) -> mailbox.Mail | None:
+        """Its mail, in the transaction that put something in; None where it does not arrive."""
+        if self.reachable and self.world.mail and not self.stopped and self.connected_to is self.world.db:
+            return mailbox.mailbox(tx, self.node_id, frozenset(self.known))
+        return None
+
+    def _mailed(self, mail: mailbox.Mail | None, _error: BaseException | None) -> None:
+        if mail is None:
+            self.knocked = True
+        elif mail.stop is not None:
+            self.stopped = True
+        else:
+            self._take(mail)
+
     def _take(self, mail: mailbox.Mail) -> None:
         for item in mail.work:
             if item.execution not in self.known:
@@ -165,6 +179,8 @@ class SimAgent:
         self.lease_s = welcome.lease_seconds
         self.connected_to = self.world.db
         self.knocked = True
+        if self.world.hints:
+            self.world.db.attend(f"mail/{self.node_id}", self._open, self._mailed)
         self.world.watch_overlap(self)
         return True
 
@@ -409,6 +425,13 @@ class World:
             f" EXISTS (SELECT 1 FROM executions x WHERE x.task_id = t.id AND x.finished_us IS NULL)"
         )
         assert not disagree, "a task is over exactly when its attempts are"
+        waits = "(state = 'created') != (node_id IS NULL AND finished_us IS NULL)"
+        works = (
+            "(state IN ('assigned', 'dispatching', 'accepted', 'started', 'cancel_requested'))"
+            " != (node_id IS NOT NULL AND finished_us IS NULL)"
+        )
+        differ = self.query(f"SELECT id, state FROM executions WHERE {waits} OR {works}")
+        assert not differ, "what indexes find by other columns is what the states say"
         codes = self.query(
             "SELECT DISTINCT json_extract(error, '$.code') AS code FROM executions WHERE error IS NOT NULL"
             " UNION SELECT json_extract(last_error, '$.code') FROM nodes WHERE last_error IS NOT NULL"

@@ -97,6 +97,67 @@ async def test_a_commit_is_shared_by_so_many_and_no_more(db: Database) -> None:
     assert [len(committed.events) for committed in told] == [VERBS_PER_COMMIT_MAX, 5]
 
 
+async def test_who_attends_a_key_reads_in_the_transaction_that_signals_it(db: Database) -> None:
+    told: list[Committed] = []
+    db.listen(told.append)
+    taken: list[tuple[int | None, BaseException | None]] = []
+    ids = sa.select(schema.tasks.c.id)
+
+    def look(tx: Tx) -> int:
+        add(100 + len(tx.connection.execute(ids).all()))(tx)
+        return len(tx.connection.execute(ids).all())
+
+    leave = db.attend("shelf", look, lambda value, error: taken.append((value, error)))
+
+    def knock(tx: Tx) -> int:
+        tx.signal("shelf")
+        tx.signal("other")
+        return add(1)(tx)
+
+    assert await db.write(knock) == 1
+    assert taken == [(2, None)], "it was given what it read before whoever asked went on"
+    assert [len(c.events) for c in told] == [2], "one commit"
+    assert "~other" in told[0].keys
+    assert "~shelf" not in told[0].keys, "nobody else need be woken for it"
+    leave()
+    await db.write(lambda tx: tx.signal("shelf"))
+    assert len(taken) == 1
+    assert "~shelf" in told[-1].keys
+
+
+async def test_who_fails_while_attending_spoils_nobody_elses_write(db: Database) -> None:
+    taken: list[tuple[int | None, BaseException | None]] = []
+    db.attend("shelf", refuse(2), lambda value, error: taken.append((value, error)))
+
+    def knock(tx: Tx) -> int:
+        tx.signal("shelf")
+        return add(1)(tx)
+
+    assert await db.write(knock) == 1
+    assert await count(db) == 1
+    ((value, error),) = taken
+    assert value is None
+    assert isinstance(error, NotFound)
+
+
+async def test_who_attends_is_told_when_the_commit_failed(db: Database, monkeypatch: Any) -> None:
+    taken: list[tuple[int | None, BaseException | None]] = []
+    db.attend("shelf", add(2), lambda value, error: taken.append((value, error)))
+
+    def full(name: str) -> None:
+        if name == "before commit":
+            raise sa.exc.OperationalError("COMMIT", None, sqlite3.OperationalError("disk is full"))
+
+    monkeypatch.setattr("sky.store.db.faults.point", full)
+    with pytest.raises(StorageFull):
+        await db.write(lambda tx: tx.signal("shelf"))
+    ((value, error),) = taken
+    assert value is None
+    assert isinstance(error, StorageFull)
+    monkeypatch.undo()
+    assert await count(db) == 0
+
+
 async def test_one_that_is_refused_leaves_the_others_of_its_commit_intact(db: Database) -> None:
     held, first = await hold(db)
     verbs = [refuse(n) if n % 3 == 1 else add(n) for n in range(30)]

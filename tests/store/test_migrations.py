@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,12 +23,12 @@ from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
 STEPS = sorted((FOLDER / "versions").glob("[0-9]*.py"))
 
 
-def statements(path: Path) -> dict[str, str]:
-    """What made each table and index, with the spelling that does not matter taken out."""
+def statements(path: Path, *, of_steps: bool = False) -> dict[str, str]:
+    """What made each table and index, with the spelling that does not matter taken out; ``of_steps``: also of
+    the table that says which steps were taken."""
     with sqlite3.connect(path) as connection:
-        rows = connection.execute(
-            "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%'"
-        ).fetchall()
+        rows = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
+    rows = [row for row in rows if of_steps or "alembic" not in row[0]]
     return {name: re.sub(r'[\s"]+', "", sql or "") for name, sql in rows}
 
 
@@ -40,12 +42,23 @@ def test_an_empty_database_is_brought_to_the_newest_schema(tmp_path: Path) -> No
     engine.dispose()
 
 
-def test_the_steps_make_what_the_schema_says(tmp_path: Path) -> None:
-    upgrade(f"sqlite:///{tmp_path / 'steps.db'}")
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'schema.db'}")
-    schema_jobs.metadata.create_all(engine)
+def test_the_steps_make_what_an_empty_database_is_given_at_once(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path / 'steps.db'}", writer=True)
+    with engine.begin() as connection:
+        migrate.step_up(connection)
+    assert migrate.current(engine) == HEAD
     engine.dispose()
-    assert statements(tmp_path / "steps.db") == statements(tmp_path / "schema.db")
+    upgrade(f"sqlite:///{tmp_path / 'made.db'}")
+    by_steps, made = (statements(tmp_path / name, of_steps=True) for name in ("steps.db", "made.db"))
+    assert by_steps == made
+
+
+def test_an_empty_database_is_made_without_the_time_that_steps_take(tmp_path: Path) -> None:
+    code = (
+        "import sys; from sky.store.migrate import upgrade;"
+        f"assert upgrade('sqlite:///{tmp_path / 'sky.db'}'); assert 'alembic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_alembic_sees_no_difference(database_url: str) -> None:

@@ -54,7 +54,7 @@ def ready(rank: int, **more: Any) -> dict[str, Any]:
 
 
 async def dispatch(db: Database) -> DispatchView:
-    view = await db.read(lambda c: work.dispatch_view(c, "cmp_1"))
+    view = await db.write(lambda tx: work.dispatch_view(tx, "cmp_1"))
     assert view is not None
     return view
 
@@ -91,8 +91,8 @@ async def test_without_a_place_one_that_waits_is_shown(db: Database) -> None:
 @pytest.mark.parametrize("state", ["deleting", "deleted", "failed"])
 async def test_a_compute_that_takes_no_work_shows_none(db: Database, state: str) -> None:
     await db.write(lambda tx: tx.add("computes", [compute_row(state=state, spec=SPEC)]))
-    assert await db.read(lambda c: work.dispatch_view(c, "cmp_1")) is None
-    assert await db.read(lambda c: work.dispatch_view(c, "cmp_none")) is None
+    assert await db.write(lambda tx: work.dispatch_view(tx, "cmp_1")) is None
+    assert await db.write(lambda tx: work.dispatch_view(tx, "cmp_none")) is None
 
 
 async def test_only_attempts_that_can_end_now_are_shown(db: Database, clock: ManualClock) -> None:
@@ -114,7 +114,7 @@ async def test_only_attempts_that_can_end_now_are_shown(db: Database, clock: Man
         at(13, "cancel_requested", node_id="nod_0", cancel_deadline_us=now + 9 * SECOND_US),
         at(14),
         at(15, "started", node_id="nod_0"),
-        at(16, "succeeded", node_id="nod_lost"),
+        at(16, "succeeded", node_id="nod_lost", finished_us=1),
         at(17, wanted_rank=3),
     ]
     await put(db, *shown, *hidden, nodes=(ready(0), lost, soon, going, gone))

@@ -21,7 +21,7 @@ class Dispatch(InnerLoop):
     name: ClassVar[str] = "dispatch"
 
     def look(self, tx: Tx, key_id: str) -> Done:
-        view = work.dispatch_view(tx.connection, key_id)
+        view = work.dispatch_view(tx, key_id)
         if view is None:
             return Done("its compute takes no work")
         assigned = plan.plan(view, tx.now_us)

@@ -58,6 +58,13 @@ class _Outcome:
     value: Any = None
     error: BaseException | None = None
     tx: Tx | None = field(default=None)
+    attended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attended:
+    verb: Callable[[Tx], Any]
+    take: Callable[[Any, BaseException | None], None]
 
 
 class Database:
@@ -84,6 +91,8 @@ class Database:
         self._listeners: list[Listener] = []
         self._follower: Follower | None = None
         self._followed: frozenset[str] = frozenset()
+        self._attended: dict[str, _Attended] = {}
+        self._ran: list[tuple[_Attended, _Outcome]] = []
         self._queue: queue.Queue[_Job | None] = queue.Queue(WRITES_WAITING_MAX)
         self._readers = ThreadPoolExecutor(READER_THREADS, "sky-read") if threaded else None
         self._thread: threading.Thread | None = None
@@ -109,6 +118,23 @@ class Database:
         then, or raises at, is left due for the loop itself. It saves a commit and two changes of thread.
         """
         self._followed, self._follower = loops, follower
+
+    def attend(
+        self, key: str, verb: Callable[[Tx], T], take: Callable[[T | None, BaseException | None], None]
+    ) -> Callable[[], None]:
+        """Run ``verb`` in every transaction that signals ``key``, instead of waking whoever waits for it.
+
+        What it returns is given to ``take`` on the event loop after the commit, in the order of commits; so
+        is what it raised, or why the transaction was not committed. Returns how to stop. Of a key that is
+        attended twice, the newer one is.
+        """
+        mine = self._attended["~" + key] = _Attended(verb, take)
+
+        def stop() -> None:
+            if self._attended.get("~" + key) is mine:
+                del self._attended["~" + key]
+
+        return stop
 
     def start(self) -> None:
         """Begin to serve, on the running event loop."""
@@ -173,12 +199,17 @@ class Database:
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
     def _write_here(self, verb: Callable[[Tx], T]) -> T:
-        outcomes = self._commit([_Job(verb, None)])
+        try:
+            outcomes = self._commit([_Job(verb, None)])
+        except Exception as error:
+            self._give(self._ran, error)
+            raise
         outcome = outcomes[0]
         if outcome.error is not None:
             raise outcome.error
         faults.point("after commit")
         self._tell(outcomes)
+        self._give(self._ran, None)
         return outcome.value
 
     def _write_forever(self) -> None:
@@ -201,18 +232,26 @@ class Database:
                 return
 
     def _serve(self, jobs: list[_Job]) -> None:
+        broken: BaseException | None = None
         try:
             outcomes = self._commit(jobs)
         except BaseException as error:
+            broken = error
             outcomes = [_Outcome(job, error=error) for job in jobs]
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._finish, outcomes)
+            loop.call_soon_threadsafe(self._finish, outcomes, broken, self._ran)
 
-    def _finish(self, outcomes: Sequence[_Outcome]) -> None:
+    def _finish(
+        self,
+        outcomes: Sequence[_Outcome],
+        broken: BaseException | None,
+        ran: Sequence[tuple[_Attended, _Outcome]],
+    ) -> None:
         try:
             self._tell(outcomes)
         finally:
+            self._give(ran, broken)
             for outcome in outcomes:
                 self._answer(outcome)
 
@@ -225,16 +264,24 @@ class Database:
         else:
             done.set_result(outcome.value)
 
+    def _give(self, ran: Sequence[tuple[_Attended, _Outcome]], broken: BaseException | None) -> None:
+        """Hand out what was read for those who attend."""
+        for attended, outcome in ran:
+            error = broken or outcome.error
+            attended.take(outcome.value if error is None else None, error)
+
     def _tell(self, outcomes: Sequence[_Outcome]) -> None:
         done = [o.tx for o in outcomes if o.tx is not None]
         events = tuple(e for tx in done for e in tx.events)
-        keys = tuple(dict.fromkeys(k for tx in done for k in tx.keys))
+        attended = {o.attended for o in outcomes}
+        keys = tuple(dict.fromkeys(k for tx in done for k in tx.keys if k not in attended))
         if events or keys:
             committed = Committed(events, keys)
             for listener in self._listeners:
                 listener(committed)
 
     def _commit(self, jobs: Sequence[_Job]) -> list[_Outcome]:
+        self._ran = []
         try:
             if self._writer is None:
                 self._writer = self._writer_engine.connect()
@@ -242,6 +289,7 @@ class Database:
             with connection.begin():
                 outcomes = [self._run(connection, job, alone=len(jobs) == 1) for job in jobs]
                 outcomes += self._follow(connection, [o.tx for o in outcomes if o.tx is not None])
+                outcomes += self._attend(connection, [o.tx for o in outcomes if o.tx is not None])
                 if any(o.tx is not None for o in outcomes):
                     faults.point("before commit")
         except DBAPIError as error:
@@ -294,6 +342,30 @@ class Database:
             else:
                 say(connection, "RELEASE verb")
             outcomes.append(_Outcome(_Job(lambda _: None, None), tx=tx))
+        return outcomes
+
+    def _attend(self, connection: sa.Connection, done: Sequence[Tx]) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        if not self._attended:
+            return outcomes
+        for key in dict.fromkeys(key for tx in done for key in tx.keys if key in self._attended):
+            attended = self._attended.get(key)
+            if attended is None:  # it stopped just now
+                continue
+            tx = Tx(connection, self.clock.now_us(), self._wakes)
+            outcome = _Outcome(_Job(attended.verb, None), attended=key)
+            say(connection, "SAVEPOINT verb")
+            try:
+                outcome.value = attended.verb(tx)
+                tx.flush()
+            except Exception as error:
+                self._undo(connection, error)
+                outcome.error = error
+            else:
+                say(connection, "RELEASE verb")
+                outcome.tx = tx
+            outcomes.append(outcome)
+            self._ran.append((attended, outcome))
         return outcomes
 
     def _undo(self, connection: sa.Connection, error: Exception) -> None:

@@ -1,7 +1,8 @@
 """Brings a database to the newest schema.
 
 Decides: which steps are needed. Never: changes a row's meaning silently; each step is a file of its own.
-Follows: a database that is up to date costs one query; one from a newer release is refused, not touched.
+Follows: a database that is up to date costs one query; an empty one is made at once, as all the steps would
+have made it (a test compares both); one from a newer release is refused, not touched.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from sky.store import schema_jobs
 from sky.store.engine import explain, make_engine
 
 HEAD = "0002"
@@ -57,15 +59,38 @@ def _upgrade(url: str) -> bool:
         if have is not None and have > HEAD:
             msg = f"the database has schema {have}, this release knows {HEAD}: written by a newer release"
             raise NewerDatabaseError(msg)
-        # Alembic takes half a second to import: only a database that needs it pays.
-        from alembic import command
-        from alembic.config import Config
-
-        config = Config()
-        config.set_main_option("script_location", str(FOLDER))
         with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            if sa.inspect(connection).get_table_names():
+                step_up(connection)
+            else:
+                _make(connection)
         return True
     finally:
         engine.dispose()
+
+
+def step_up(connection: sa.Connection) -> None:
+    """Take every step that the database has not taken yet."""
+    # Alembic takes half a second to import: only a database that needs it pays.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _make(connection: sa.Connection) -> None:
+    """Give an empty database the newest schema, and say so where Alembic looks."""
+    schema_jobs.metadata.create_all(connection)
+    connection.execute(sa.schema.CreateTable(_VERSION))
+    connection.execute(sa.insert(_VERSION).values(version_num=HEAD))
+
+
+_VERSION = sa.Table(
+    "alembic_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)

@@ -8,8 +8,10 @@ A failure is raised as SQLAlchemy raises it, so that whoever explains failures k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -26,26 +28,41 @@ class _Compiled:
     """Text for one database. ``names``: which value goes to which place (None: places are named).
 
     ``into`` and ``out_of`` convert values that the driver does not take or give as they are; None is left.
+    ``take`` gets the values by their names, in the order of their places. ``list_at`` is where a list goes
+    that takes up ``list_size`` places.
     """
 
     sql: str
     names: tuple[str, ...] | None
+    take: Callable[[Values], Sequence[Any]]
     fixed: dict[str, Any]
     into: dict[str, Callable[[Any], Any]]
     places: tuple[tuple[int, Callable[[Any], Any]], ...]
     columns: tuple[str, ...]
     out_of: tuple[tuple[str, Callable[[Any], Any]], ...]
+    list_at: int = 0
+    list_size: int = 0
 
     def values(self, given: Values) -> Any:
         """``given`` as the driver takes it."""
         full = {**self.fixed, **given} if self.fixed or self.names is None else given
         if self.names is None:
             return {name: self.into[name](x) if name in self.into else x for name, x in full.items()}
-        values = [full[name] for name in self.names]
+        if not self.places:
+            return self.take(full)
+        values = list(self.take(full))
         for place, convert in self.places:
             if values[place] is not None:
                 values[place] = convert(values[place])
         return values
+
+    def with_list(self, given: Values, name: str, items: list[Any]) -> Any:
+        """``given`` as the driver takes it, and the values of the list ``name``, filled up with its last."""
+        full = [*items, *(items[-1:] * (self.list_size - len(items)))]
+        if self.names is None:
+            return self.values({**given, **{f"{name}_{index}": item for index, item in enumerate(full)}})
+        others = self.values(given)
+        return [*others[: self.list_at], *full, *others[self.list_at :]]
 
     def row(self, found: Sequence[Any]) -> Row:
         """A found row by the names of its columns."""
@@ -54,6 +71,13 @@ class _Compiled:
             if row[name] is not None:
                 row[name] = convert(row[name])
         return row
+
+    def rows(self, found: Sequence[Sequence[Any]]) -> list[Row]:
+        """Found rows by the names of their columns."""
+        if self.out_of:
+            return [self.row(one) for one in found]
+        columns = self.columns
+        return [dict(zip(columns, one, strict=True)) for one in found]
 
 
 class Prepared:
@@ -75,7 +99,7 @@ class Prepared:
         if self._list_name and not values[self._list_name]:
             return []
         compiled, cursor = self._execute(connection, values)
-        return [compiled.row(found) for found in cursor.fetchall()]
+        return compiled.rows(cursor.fetchall())
 
     def first(self, connection: sa.Connection, values: Values) -> Row | None:
         """The first row that it finds."""
@@ -105,33 +129,30 @@ class Prepared:
         return cursor.rowcount
 
     def _execute(self, connection: sa.Connection, values: Values) -> tuple[_Compiled, Any]:
-        count = 0
-        if self._list_name:
-            count, values = self._spread(values)
-        compiled = self._for(connection, count)
+        name = self._list_name
+        if name:
+            items: list[Any] = list(values[name])
+            if not 0 < len(items) <= LIST_MAX:
+                msg = f"{name} has {len(items)} values, of at least 1 and at most {LIST_MAX}"
+                raise ValueError(msg)
+            compiled = self._for(connection, 1 << (len(items) - 1).bit_length())
+            given = compiled.with_list(values, name, items)
+        else:
+            compiled = self._for(connection, 0)
+            given = compiled.values(values)
         cursor = _cursor(connection)
-        given = compiled.values(values)
         try:
             cursor.execute(compiled.sql, given)
         except _base_error(connection) as error:
             raise _told(connection, compiled.sql, error) from error
         return compiled, cursor
 
-    def _spread(self, values: Values) -> tuple[int, Values]:
-        items: Sequence[Any] = values[self._list_name]
-        if not 0 < len(items) <= LIST_MAX:
-            msg = f"{self._list_name} has {len(items)} values, of at least 1 and at most {LIST_MAX}"
-            raise ValueError(msg)
-        count = 1 << (len(items) - 1).bit_length()
-        spread = {f"{self._list_name}_{index}": item for index, item in enumerate(items)}
-        spread.update((f"{self._list_name}_{index}", items[-1]) for index in range(len(items), count))
-        return count, {**values, **spread}
-
     def _for(self, connection: sa.Connection, count: int) -> _Compiled:
         key = (connection.dialect.name, count)
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = self._compiled[key] = _compile(self._make(*key), connection.dialect)
+            compiled = _compile(self._make(*key), connection.dialect, self._list_name)
+            self._compiled[key] = compiled
         return compiled
 
 
@@ -167,7 +188,7 @@ def inserted(table: sa.Table, names: Sequence[str]) -> Prepared:
     return prepared(statement)
 
 
-def _compile(statement: Any, dialect: sa.Dialect) -> _Compiled:
+def _compile(statement: Any, dialect: sa.Dialect, list_name: str) -> _Compiled:
     compiled = statement.compile(dialect=dialect)
     if "POSTCOMPILE" in str(compiled):
         msg = f"a list must be spelled out (`places`, or literals): {compiled}"
@@ -177,11 +198,12 @@ def _compile(statement: Any, dialect: sa.Dialect) -> _Compiled:
     into: dict[str, Callable[[Any], Any]] = {}
     fixed: dict[str, Any] = {}
     used = compiled.positiontup if compiled.positional else params
+    of_list = {name for name in used if list_name and re.fullmatch(rf"{list_name}_\d+", name)}
     for name in dict.fromkeys(used):
         bind = binds.get(name)
         if bind is None or not bind.required:
             fixed[name] = params[name]
-        if bind is not None:
+        if bind is not None and name not in of_list:
             convert = bind.type.dialect_impl(dialect).bind_processor(dialect)
             if convert is not None:
                 into[name] = cast("Callable[[Any], Any]", convert)
@@ -191,16 +213,37 @@ def _compile(statement: Any, dialect: sa.Dialect) -> _Compiled:
         for column in columns
         if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None)) is not None
     ]
-    names = tuple(compiled.positiontup) if compiled.positional else None
+    names, list_at = _order(tuple(compiled.positiontup), of_list) if compiled.positional else (None, 0)
     return _Compiled(
         sql=str(compiled),
         names=names,
+        take=_taker(names or ()),
         fixed=fixed,
         into=into,
         places=tuple((place, into[name]) for place, name in enumerate(names or ()) if name in into),
         columns=tuple(str(column.key) for column in columns),
         out_of=tuple(out_of),
+        list_at=list_at,
+        list_size=len(of_list),
     )
+
+
+def _order(names: tuple[str, ...], of_list: set[str]) -> tuple[tuple[str, ...], int]:
+    """The names without those of a list, and where the list is: in one piece, from its first to its last."""
+    at = next((place for place, name in enumerate(names) if name in of_list), 0)
+    listed = [name for name in names if name in of_list]
+    numbers = [int(name.rpartition("_")[2]) for name in names[at : at + len(of_list)] if name in of_list]
+    if len(listed) != len(of_list) or numbers != list(range(len(of_list))):
+        msg = f"the values of a list must stand in one place, and in order: {names}"
+        raise ValueError(msg)
+    return (*names[:at], *names[at + len(of_list) :]), at
+
+
+def _taker(names: Sequence[str]) -> Callable[[Values], Sequence[Any]]:
+    """Gets values by their names, in order."""
+    if len(names) > 1:
+        return cast("Callable[[Values], Sequence[Any]]", itemgetter(*names))
+    return lambda values: tuple(values[name] for name in names)
 
 
 def _cursor(connection: sa.Connection) -> Any:

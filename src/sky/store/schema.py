@@ -214,13 +214,13 @@ executions = sa.Table(
 )
 sa.Index("ix_executions_task", executions.c.task_id, executions.c.ordinal)
 # Literals, not parameters: a database uses a partial index only where it can see its condition in the query.
-IS_WAITING = executions.c.state == sa.literal_column("'created'")
-IS_ON_NODE = executions.c.state.in_(
-    [
-        sa.literal_column(f"'{s}'")
-        for s in ("assigned", "dispatching", "accepted", "started", "cancel_requested")
-    ]
-)
+# And by columns that change at assignment and at the end only: an index whose condition names a column is
+# written whenever that column is, and the state changes at every step in between.
+_is_open = executions.c.finished_us.is_(None)
+IS_WAITING = sa.and_(executions.c.node_id.is_(None), _is_open)
+"""In no node's hands, and not over: the state ``created``."""
+IS_ON_NODE = sa.and_(executions.c.node_id.is_not(None), _is_open)
+"""In a node's mailbox or hands, and not over."""
 sa.Index(
     "ix_executions_waiting",
     executions.c.compute_id,

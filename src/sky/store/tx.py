@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -28,8 +28,7 @@ from sky.store.sql import insert_ignore, upsert
 IDEMPOTENCY_KEPT_US = 7 * 24 * 3600 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One recorded (``seq`` > 0) or merely published (``seq`` 0) event; ``payload`` is JSON."""
 
     seq: int
@@ -41,8 +40,7 @@ class Event:
     at_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(NamedTuple):
     """A fact that moved a row, with the columns of that row that tell who else is concerned."""
 
     fact: Fact
@@ -50,8 +48,7 @@ class Moved:
     row: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Born:
+class Born(NamedTuple):
     """A row that did not exist does now. Birth wakes like any other fact."""
 
     noun: str
@@ -107,8 +104,17 @@ class Tx:
         self._followed = followed
         self.following: dict[str, None] = {}
         """Keys whose loops look in this very transaction, so that they need not be noted as due."""
+        self._read: dict[str, dict[str, Mapping[str, Any]]] = {}
 
     # ── states ──────────────────────────────────────────────────────────────────────────────────
+
+    def remember(self, noun: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows that this transaction has just read, so that ``apply`` need not read them again.
+
+        They have id, state, version, seq and the noun's context at least. Nobody else writes between; if
+        anybody did, the version would tell.
+        """
+        self._read.setdefault(noun, {}).update((row["id"], row) for row in rows)
 
     def apply(self, *facts: Fact) -> int:
         """Move the rows that ``facts`` are about; returns how many moved (a repeat does not).
@@ -139,7 +145,7 @@ class Tx:
                 continue
             values = {name: getattr(fact, name) for name in columns}
             values["state"] = state
-            moved.append(Moved(fact, noun.name, {**row, **values}))
+            moved.append(Moved(fact, noun.name, {**row, **values, "version": row["version"] + 1}))
             values["b_seq"], values["b_version"] = row["seq"], row["version"]
             changes.append(values)
         if not changes:
@@ -153,14 +159,20 @@ class Tx:
         if written != len(changes):
             msg = f"a {noun.name} row was written by somebody else meanwhile ({kind.__name__})"
             raise ConflictError(msg)
+        self.remember(noun.name, (one.row for one in moved))
         for index, one in enumerate(moved):
             if name:
                 self._record(seqs[index], name, one)
             self._wake(one)
         return len(moved)
 
-    def _rows(self, noun: Noun, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        return {row["id"]: row for row in _select(noun.name).all(self.connection, {"ids": ids})}
+    def _rows(self, noun: Noun, ids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Those rows, as this transaction has read or written them, or as they are."""
+        known = self._read.setdefault(noun.name, {})
+        unread = [row_id for row_id in ids if row_id not in known]
+        if unread:
+            self.remember(noun.name, _select(noun.name).all(self.connection, {"ids": unread}))
+        return known
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 

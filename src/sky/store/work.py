@@ -21,6 +21,7 @@ from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, tasks
 from sky.store.snapshots import ACTIVE, bounds_of, spec_of
 from sky.store.sql import Row, literals
+from sky.store.tx import Tx
 
 ASSIGNMENTS_MAX = 1_000
 ATTEMPTS_MAX = 1_000
@@ -32,8 +33,9 @@ _HAS = executions.c.compute_id == sa.bindparam("b_compute")
 # ── what could be handed out ────────────────────────────────────────────────────────────────────
 
 
-def dispatch_view(connection: sa.Connection, compute_id: str) -> DispatchView | None:
+def dispatch_view(tx: Tx, compute_id: str) -> DispatchView | None:
     """A compute's places, and the executions that wait: one more than fit, so that a lack shows."""
+    connection = tx.connection
     asked = {"b_compute": compute_id}
     compute = _SCALE.first(connection, asked)
     if compute is None:
@@ -47,6 +49,7 @@ def dispatch_view(connection: sa.Connection, compute_id: str) -> DispatchView | 
         *_THESE_RANKS.all(connection, {**asked, "b_limit": limit, "ranks": [x.rank for x in free]}),
     ]
     rows.sort(key=lambda row: row["seq"])
+    tx.remember("executions", rows)
     return DispatchView(
         compute_id=compute_id,
         scalable=bounds.low != bounds.high,
@@ -70,7 +73,16 @@ _SEATS = prepared(
     .order_by(nodes.c.rank)
 )
 _WAITING = (
-    sa.select(executions.c.id, executions.c.wanted_rank, executions.c.seq)
+    sa.select(
+        executions.c.id,
+        executions.c.seq,
+        executions.c.state,
+        executions.c.version,
+        executions.c.compute_id,
+        executions.c.task_id,
+        executions.c.node_id,
+        executions.c.wanted_rank,
+    )
     .where(_HAS, IS_WAITING)
     .order_by(executions.c.seq)
     .limit(sa.bindparam("b_limit"))

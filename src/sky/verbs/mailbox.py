@@ -46,7 +46,7 @@ def mailbox(tx: Tx, node_id: str, known: frozenset[str]) -> Mail:
     node = nodes.news(tx.connection, node_id)
     if node is None or node["state"] in n.ENDING | n.FINAL:
         return Mail(stop="this node is being given back")
-    rows = tasks.on_node(tx.connection, node_id, HANDED_OUT_MAX)
+    rows = tasks.on_node(tx, node_id, HANDED_OUT_MAX)
     new = [r for r in rows if r["state"] == t.ASSIGNED]
     lost = [r for r in rows if r["state"] in t.HANDED_OUT - {t.CANCEL_REQUESTED} and r["id"] not in known]
     tx.apply(*(t.ExecutionDispatched(r["id"]) for r in new))

@@ -65,7 +65,7 @@ def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:
 def _accepted(tx: Tx, node_id: str, known: Sequence[str]) -> None:
     """What was handed out and has arrived there."""
     if known:
-        rows = tasks.at_node(tx.connection, node_id, known)
+        rows = tasks.at_node(tx, node_id, known)
         arrived = (key for key, row in rows.items() if row["state"] == t.DISPATCHING)
         tx.apply(*(t.ExecutionAccepted(key) for key in arrived))
 
@@ -286,7 +286,7 @@ def _executions(tx: Tx, node_id: str, report: agent.Report) -> Mapping[str, Row]
         *(x.execution for x in report.items),
         *(x.execution for x in report.outcomes),
     }
-    return tasks.at_node(tx.connection, node_id, list(named)) if named else {}
+    return tasks.at_node(tx, node_id, list(named)) if named else {}
 
 
 def _node_of(tx: Tx, node_id: str, boot: str) -> Row:

@@ -1,6 +1,6 @@
 """The socket of an agent: it says hello, reports, and is told what to do.
 
-Decides: when its mailbox is read: after hello, at every knock and every ping, one read at a time.
+Decides: when its mailbox is read: after hello, at every ping, and in each transaction that fills it.
 Never: decides what is in it (``verbs/mailbox``), or keeps anything that would be missed.
 Follows: one connection per node, the newest; losing it loses nothing, and its node is looked at at once.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,7 +35,7 @@ SILENCE_PINGS = 3
 SEND_SECONDS = 30.0
 SEEN_SECONDS = 5.0
 MAIL_SECONDS = 10.0
-"""How long a mailbox is left unread without a knock."""
+"""How long a mailbox is left unread when nothing is put in."""
 METRICS_MAX = 64
 MISSING_S = (0.0, 1.0, 3.0)
 """When a node is looked at after its connection ended, each counted from the one before: a process that dies
@@ -67,6 +68,12 @@ class _Line:
         self._compute_id = row.compute_id
         self._boot = ""
         self._known: set[str] = set()
+        self._handed: set[str] = set()
+        """Executions that a transaction has handed out whose mail has not come here yet."""
+        self._mail: deque[Mail | BaseException] = deque()
+        self._unread = True
+        """Whether its mailbox is to be read though nobody told that something is in it."""
+        self._bell = asyncio.Event()
         self._cancelled: set[str] = set()
         self._credit: dict[str, int] = {}
         self._draining = False
@@ -89,21 +96,30 @@ class _Line:
         self._draining = welcome.draining
         self._ping_s = welcome.ping_seconds
         await self._send(welcome)
-        with self._unit.signals.listen(f"mail/{self._node_id}") as bell:
-            reading = asyncio.ensure_future(self._read())
-            posting = asyncio.ensure_future(self._post(bell.wait))
-            ending = asyncio.ensure_future(self.replaced.wait())
-            tasks = (reading, posting, ending)
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+        leave = self._unit.db.attend(f"mail/{self._node_id}", self._open, self._take)
+        try:
+            done = await self._talk()
+        finally:
+            leave()
         for task in done:
             task.result()
         if self.replaced.is_set():
             raise _Closed(REPLACED, "another agent of this node has connected")
+
+    async def _talk(self) -> set[asyncio.Future[Any]]:
+        """Listen and tell until one of both ends, or another line takes its place; returns what ended."""
+        tasks: tuple[asyncio.Future[Any], ...] = (
+            asyncio.ensure_future(self._read()),
+            asyncio.ensure_future(self._post()),
+            asyncio.ensure_future(self.replaced.wait()),
+        )
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return set(done)
 
     # ── what it says ────────────────────────────────────────────────────────────────────────────
 
@@ -155,7 +171,8 @@ class _Line:
         await self._send(agent.Pong())
         unit.gauges.heard(self._node_id, ping.metrics, now_s)
         unit.hub.publish(self._metrics(ping.metrics))
-        unit.signals.fire(f"mail/{self._node_id}")
+        self._unread = True
+        self._bell.set()
 
     def _metrics(self, metrics: dict[str, float]) -> list[Event]:
         now_us = self._unit.clock.now_us()
@@ -168,14 +185,40 @@ class _Line:
 
     # ── what it is told ─────────────────────────────────────────────────────────────────────────
 
-    async def _post(self, knock: Any) -> None:
+    def _open(self, tx: Tx) -> Mail:
+        """Read its mailbox. Runs in the thread and the transaction of whoever put something in."""
+        mail = mailbox(tx, self._node_id, frozenset(self._known | self._handed))
+        self._handed.update(item.execution for item in mail.work)
+        return mail
+
+    def _take(self, mail: Mail | None, error: BaseException | None) -> None:
+        """Mail is written down as read, and is sent next. What went wrong ends this line."""
+        if mail is not None:
+            told = [item.execution for item in mail.work]
+            self._known.update(told)
+            self._handed.difference_update(told)
+            self._mail.append(mail)
+        elif error is not None:
+            self._mail.append(error)
+        self._bell.set()
+
+    async def _post(self) -> None:
         while True:
-            known = frozenset(self._known)
-            mail = await self._unit.db.write(lambda tx, have=known: mailbox(tx, self._node_id, have))
-            self._known.update(item.execution for item in mail.work)
-            for message in self._messages(mail):
-                await self._send(message)
-            await knock(MAIL_SECONDS)
+            if self._unread:
+                self._unread = False
+                await self._unit.db.write(lambda tx: tx.signal(f"mail/{self._node_id}"))
+            while self._mail:
+                mail = self._mail.popleft()
+                if isinstance(mail, BaseException):
+                    raise mail
+                for message in self._messages(mail):
+                    await self._send(message)
+            try:
+                async with asyncio.timeout(MAIL_SECONDS):
+                    await self._bell.wait()
+            except TimeoutError:
+                self._unread = True
+            self._bell.clear()
 
     def _messages(self, mail: Mail) -> Iterable[agent.FromDaemon]:
         if mail.stop is not None:

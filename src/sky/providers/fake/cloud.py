@@ -233,6 +233,14 @@ class FakeCloud:
         """A running machine of this deployment that no row knows of."""
         return self._create(tag, deployment, provider_id, offer, "on_demand").seen(self.clock.now_us())
 
+    def restore(
+        self, tag: str, deployment: str, provider_id: str, offer: Offer, market: Market, *, over: bool
+    ) -> None:
+        """A machine that was bought before this world was made."""
+        machine = self._create(tag, deployment, provider_id, offer, market)
+        if over:
+            machine.gone_us, machine.reason = machine.launched_us, "ended"
+
     # ── what a test asks ────────────────────────────────────────────────────────────────────────
 
     def bought(self, tag: str) -> int:

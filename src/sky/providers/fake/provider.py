@@ -32,6 +32,7 @@ from sky.providers.fake.cloud import (
     fake_offer,
     regions,
 )
+from sky.providers.fake.kept import Kept
 
 T = TypeVar("T")
 Usd = Annotated[float, Meta(ge=0, le=1_000_000)]
@@ -160,12 +161,14 @@ def kind_of(cloud: FakeCloud) -> Kind:
 
 
 def separate_worlds() -> Kind:
-    """The simulated kind with a world per provider row, kept as long as this kind is."""
+    """The simulated kind with a world per provider row, which is found again by the next daemon."""
     worlds: dict[str, FakeCloud] = {}
 
     def create(setup: Setup) -> FakeProvider:
-        if setup.provider_id not in worlds:
-            worlds[setup.provider_id] = world_of(setup)
+        name, where = setup.provider_id, setup.context
+        if name not in worlds:
+            worlds[name] = world_of(setup)
+            Kept(where.home / "fake" / f"{name}.jsonl", worlds[name], where.deployment, name)
         return FakeProvider(setup, worlds[setup.provider_id])
 
     return Kind.of(FakeProvider, create)

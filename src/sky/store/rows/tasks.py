@@ -53,14 +53,22 @@ def worlds(connection: sa.Connection, ids: Sequence[str]) -> dict[str, tuple[int
     return {task: tuple(sorted(ranks)) for task, ranks in found.items()}
 
 
-def on_node(connection: sa.Connection, node_id: str, limit: int) -> list[Row]:
+def on_node(tx: Tx, node_id: str, limit: int) -> list[Row]:
     """What is at a node or in its mailbox, with what its agent must know of it."""
-    return many(connection, _ON_NODE, {"b_node": node_id, "b_limit": limit})
+    return _remembered(tx, _ON_NODE.all(tx.connection, {"b_node": node_id, "b_limit": limit}))
 
 
-def at_node(connection: sa.Connection, node_id: str, ids: Sequence[str]) -> dict[str, Row]:
+def at_node(tx: Tx, node_id: str, ids: Sequence[str]) -> dict[str, Row]:
     """Those executions, as far as they are that node's."""
-    return {row["id"]: row for row in many(connection, _ABOUT, {"ids": list(ids), "b_node": node_id})}
+    rows = _ABOUT.all(tx.connection, {"ids": list(ids), "b_node": node_id})
+    return {row["id"]: row for row in _remembered(tx, rows)}
+
+
+def _remembered(tx: Tx, rows: list[Row]) -> list[Row]:
+    """Executions that were read with their tasks: whatever moves them next need not read them again."""
+    tx.remember("executions", rows)
+    tx.remember("tasks", ({name: row[label] for name, label in _OF_ITS_TASK.items()} for row in rows))
+    return rows
 
 
 def consume(tx: Tx, task_id: str, count: int) -> bool:
@@ -113,13 +121,34 @@ _PLACES = sa.select(executions.c.task_id, executions.c.wanted_rank).where(
 )
 _WORLDS = Prepared(lambda _, count: _PLACES.where(executions.c.task_id.in_(places("ids", count))), "ids")
 _WITH_TASK = executions.join(tasks, tasks.c.id == executions.c.task_id)
+_OF_ITS_TASK = {
+    "id": "task_id",
+    "compute_id": "compute_id",
+    "state": "task_state",
+    "version": "task_version",
+    "seq": "task_seq",
+    "owner": "owner",
+    "correlation_id": "correlation_id",
+}
+"""What ``Tx.apply`` needs of a task, by the names under which it is read beside an execution."""
+_FOR_MOVES = (
+    executions.c.id,
+    executions.c.seq,
+    executions.c.state,
+    executions.c.version,
+    executions.c.compute_id,
+    executions.c.task_id,
+    executions.c.node_id,
+    tasks.c.state.label("task_state"),
+    tasks.c.version.label("task_version"),
+    tasks.c.seq.label("task_seq"),
+    tasks.c.owner,
+    tasks.c.correlation_id,
+)
 _ON_NODE = prepared(
     sa.select(
-        executions.c.id,
-        executions.c.task_id,
+        *_FOR_MOVES,
         executions.c.ordinal,
-        executions.c.state,
-        tasks.c.state.label("task_state"),
         tasks.c.function_sha256,
         tasks.c.args_sha256,
         tasks.c.dispatch,
@@ -133,10 +162,8 @@ _ON_NODE = prepared(
 )
 _ABOUT_COLUMNS = (
     sa.select(
-        executions.c.id,
-        executions.c.task_id,
+        *_FOR_MOVES,
         executions.c.place,
-        executions.c.state,
         executions.c.started_us,
         tasks.c.dispatch,
         tasks.c.deadline_us,

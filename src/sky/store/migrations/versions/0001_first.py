@@ -215,10 +215,15 @@ def _executions() -> None:
         "ix_executions_on_node",
         "executions",
         ["node_id"],
-        "state IN ('assigned', 'dispatching', 'accepted', 'started', 'cancel_requested')",
+        "node_id IS NOT NULL AND finished_us IS NULL",
     )
     op.create_index("ix_executions_task", "executions", ["task_id", "ordinal"])
-    _partial("ix_executions_waiting", "executions", ["compute_id", "seq"], "state = 'created'")
+    _partial(
+        "ix_executions_waiting",
+        "executions",
+        ["compute_id", "seq"],
+        "node_id IS NULL AND finished_us IS NULL",
+    )
 
 
 def _items() -> None:
