@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sky.client import errors as errors
     from sky.client import plugins as plugins
     from sky.client.app import App as App
     from sky.client.app import app as app
@@ -81,6 +82,7 @@ _WHERE = {
     "together": "gather",
 }
 _HOMES = {name: (f"sky.client.{module}", name) for module, names in _WHERE.items() for name in names.split()}
+_HOMES["errors"] = ("sky.client.errors", "")
 _HOMES["plugins"] = ("sky.client.plugins", "")
 _HOMES["map"] = ("sky.client.together", "mapped")
 _HOMES["__version__"] = ("sky.kit.version", "VERSION")
@@ -127,6 +129,7 @@ __all__ = [
     "Worker",
     "__version__",
     "app",
+    "errors",
     "function",
     "gather",
     "instance_info",
