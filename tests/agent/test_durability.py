@@ -62,6 +62,19 @@ def test_pings_bring_the_window_and_metrics(node: Any, until: Any) -> None:
     assert 0 < ping.metrics["disk_used_bytes"] < ping.metrics["disk_total_bytes"]
 
 
+def test_accelerators_are_read_where_their_tool_is(node_of: Any, until: Any, tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '0, 87, 1024, 24576'\necho '1, [N/A], 0, 24576'\n")
+    tool.chmod(0o755)
+    node = node_of(image={"env": {"PATH": f"{tmp_path}:{os.environ['PATH']}"}}).start()
+    until(lambda: node.daemon.pings and "gpu_0_percent" in node.daemon.pings[-1].metrics, "a gauge")
+    gauges = node.daemon.pings[-1].metrics
+    assert gauges["gpu_0_percent"] == 87.0
+    assert gauges["gpu_0_memory_used_bytes"] == 2**30
+    assert gauges["gpu_1_memory_total_bytes"] == 24 * 2**30
+    assert "gpu_1_percent" not in gauges
+
+
 def test_gauges_of_the_user(node_of: Any, until: Any) -> None:
     gauges = [
         {"name": "answer", "command": "echo 42", "interval": 1},

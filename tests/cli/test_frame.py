@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -155,12 +156,21 @@ def test_reading_starts_no_daemon(ended_together: Any, words: list[str]) -> None
     assert "`sky server start`" in ended.err
 
 
+JSON_ERRORS = [
+    (["compute", "get", "nobody", "-o", "json"], 5, "daemon_unreachable"),
+    (["compute", "get", "--output=json"], 2, "usage"),
+    (["compute", "gte", "--output", "json"], 2, "usage"),
+    (["nothing-of-the-kind", "-o", "json"], 2, "usage"),
+    (["task", "list", "--limit", "0", "-o", "json"], 2, "usage"),
+]
 TOGETHER = [
     *((*words, "--help") for words in COMMANDS),
     *((noun, "--help") for noun, commands in NOUNS.items() if commands),
     *(("help", noun) for noun in NOUNS),
     *(tuple(words) for words, _, _ in USAGE),
     *map(tuple, READING),
+    *(tuple(words) for words, _, _ in JSON_ERRORS),
+    ("compute", "exec", "dev", "--", "x", "-o", "json"),
 ]
 
 
@@ -229,3 +239,22 @@ def test_completion_is_installed_where_it_was_told(sky: Any) -> None:
     assert sky(*words).check().out.strip() == str(file)
     assert "sky" in file.read_text()
     assert not (sky.folder / ".bashrc").exists()
+
+
+@pytest.mark.parametrize(("words", "code", "name"), JSON_ERRORS, ids=lambda value: str(value)[:30])
+def test_an_error_is_json_where_json_was_asked_for(
+    ended_together: Any, words: list[str], code: int, name: str
+) -> None:
+    ended = ended_together[tuple(words)].check(code)
+    assert ended.out == ""
+    [line] = ended.err.splitlines()
+    told = json.loads(line)
+    assert set(told) == {"code", "message", "hint"}
+    assert told["code"] == name
+    assert told["message"]
+    assert "error:" not in line
+
+
+def test_what_follows_two_dashes_is_not_looked_at(ended_together: Any) -> None:
+    ended = ended_together["compute", "exec", "dev", "--", "x", "-o", "json"].check(5)
+    assert ended.err.startswith("error: daemon_unreachable: ")

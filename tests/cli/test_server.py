@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -38,6 +39,11 @@ def test_a_daemon_from_start_to_stop(own: Any) -> None:
 
     again = own("server", "start").check()
     assert again.out == f"runs already: {started['url']} (process {started['pid']})\n"
+    refused = own("server", "start", "--port", "1", "--database", "other.db", "-o", "json").check(4)
+    told = json.loads(refused.err)
+    assert told["code"] == "already_running"
+    assert "port 1 and database" in told["message"]
+    own("server", "start", "--host", "localhost", "--port", "0").check()
     table = own("server", "status").check().out
     assert started["url"] in table
     assert own("compute", "list", SKY_URL=started["url"]).check().out == ""

@@ -127,3 +127,13 @@ def test_a_definition_in_a_file_is_checked(sky: Any, text: str, said: str) -> No
     if said != "lacks specs":  # an option says what a file leaves out
         with_options = sky("compute", "create", "--spec", "spec.json", "--pip", "numpy").check(2)
         assert said in with_options.err
+
+
+def test_a_credential_is_found_before_the_daemon_refuses_it(sky: Any) -> None:
+    text = '[compute.one]\nenv = { OK = "1", API_TOKEN = "abcd1234efgh" }\n[compute.two.env]\nDB = "pg://me:pw1234@h/x"\n'
+    (sky.folder / "sky.toml").write_text(text)
+    ended = sky("config", "validate", "-o", "json").check(2)
+    found = [(p["line"], p["field"]) for p in ended.json()["problems"]]
+    assert found == [(2, "compute.one.env.API_TOKEN"), (4, "compute.two.env.DB")]
+    assert "abcd1234efgh" not in ended.out + ended.err
+    assert "pw1234" not in ended.out + ended.err

@@ -235,6 +235,7 @@ class Agent:
             return
         self._ready = True
         self._reporter.ready()
+        self._start(self._probe.watch_gpus(variables))
         for gauge in image.metrics or ():
             self._start(self._probe.watch(gauge, variables, self._settings.work))
 

@@ -1,4 +1,4 @@
-"""How the command ends: exit codes, and one line for every error with what to do next.
+"""How the command ends: exit codes, and one line for every error with what to do next, or one JSON object.
 
 Decides: which error has which exit code and which hint. Never: prints a traceback or catches anything.
 Follows: a script can act on the exit code, and a person on the hint; the codes are on the page of
@@ -7,6 +7,8 @@ Follows: a script can act on the exit code, and a person on the hint; the codes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from sky.client import errors
@@ -47,6 +49,17 @@ class Ending(NamedTuple):
         """One line, and one more with the hint where there is one."""
         line = f"error: {self.code}: {self.message}"
         return f"{line}\nhint: {self.hint}" if self.hint else line
+
+    def fields(self) -> dict[str, str | None]:
+        """The same for a program."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
+
+
+def json_wanted(words: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, however it is spelled; also one that cannot be parsed."""
+    own = words[: words.index("--")] if "--" in words else words
+    asked = any(pair[0] in ("-o", "--output") and pair[1] == "json" for pair in pairwise(own))
+    return asked or any(word in ("--output=json", "-o=json", "-ojson") for word in own)
 
 
 _HINTS = {

@@ -11,8 +11,12 @@ from __future__ import annotations
 import os
 import sys
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from sky.cli.nouns import NOUNS, help_page, nouns_meant
+
+if TYPE_CHECKING:
+    from sky.cli.errors import Ending
 
 BROKEN_PIPE = 0
 """A reader that has seen enough (``| head``) is no failure."""
@@ -55,11 +59,24 @@ def _at_once(words: list[str]) -> int | None:
         return None
     kind = "option" if words[0].startswith("-") else "command"
     meant = nouns_meant(words[0]) if kind == "command" else []
-    print(f"error: usage: there is no {kind} {words[0]!r}", file=sys.stderr)
-    print(
-        f"hint: {f'did you mean `sky {meant[0]}`?' if meant else '`sky --help` lists them'}", file=sys.stderr
-    )
-    return 2
+    hint = f"did you mean `sky {meant[0]}`?" if meant else "`sky --help` lists them"
+    return _refuse(words, f"there is no {kind} {words[0]!r}", hint)
+
+
+def _refuse(words: list[str], message: str, hint: str) -> int:
+    from sky.cli import errors
+
+    return _tell(words, errors.ending(errors.usage(message, hint)))
+
+
+def _tell(words: list[str], ending: Ending) -> int:
+    from sky.cli import errors, output
+
+    if errors.json_wanted(words):
+        output.tell_error_as_json(ending.fields())
+    else:
+        output.tell_error(ending.text())
+    return ending.exit_code
 
 
 def _with_noun(words: list[str]) -> int:
@@ -74,20 +91,22 @@ def _with_noun(words: list[str]) -> int:
             words = ["run", *arranged(words[1:])]
         return app.run(words)
     except SkyError as error:
-        ending = errors.ending(error)
-        output.tell_error(ending.text())
+        code = _tell(words, errors.ending(error))
         if os.environ.get("SKY_DEBUG"):
             import traceback
 
             traceback.print_exception(error)
-        return ending.exit_code
+        return code
 
 
 def _last_word(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """One line for what nobody foresaw; the interpreter ends with 1 by itself."""
+    from sky.cli import errors
+
     said = " ".join(str(error).split())
-    print(f"error: internal: {kind.__name__}{': ' + said if said else ''}", file=sys.stderr)
-    print("hint: this is a defect of the command; SKY_DEBUG=1 shows where it happened", file=sys.stderr)
+    message = f"{kind.__name__}{': ' + said if said else ''}"
+    hint = "this is a defect of the command; SKY_DEBUG=1 shows where it happened"
+    _tell(sys.argv[1:], errors.Ending("internal", message, hint, errors.FAILED))
 
 
 if __name__ == "__main__":

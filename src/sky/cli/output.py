@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, TextIO
 
 import msgspec
@@ -205,6 +205,13 @@ def tell_error(text: str) -> None:
         shown = clean(line.removeprefix("error: "))
         style = "bad" if head == "error: " else "dim"
         sys.stderr.write(styled(head, style, sys.stderr) + shown + "\n")
+    sys.stderr.flush()
+
+
+def tell_error_as_json(fields: Mapping[str, str | None]) -> None:
+    """An error for a program: one object on one line."""
+    clear_progress()
+    sys.stderr.write(dumps(fields) + "\n")
     sys.stderr.flush()
 
 

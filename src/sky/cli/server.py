@@ -12,12 +12,13 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 
 from sky.cli import output
 from sky.cli.app import Output, command, noun
-from sky.cli.errors import MISSING, CliError, usage
+from sky.cli.errors import MISSING, REFUSED, CliError, usage
 from sky.client import daemon
 
 app = noun("server")
@@ -67,7 +68,8 @@ def start(
 ) -> int:
     """Start the daemon and return when it answers.
 
-    When one runs already, its address is printed and nothing else happens.
+    When one runs already, its address is printed and nothing else happens, unless it is not what was
+    asked for: exit code 4.
     """
     _refuse_if_named_elsewhere("started")
     if port is not None and not 0 <= port <= PORT_MAX:
@@ -81,12 +83,37 @@ def start(
     output.progress("starting the daemon …")
     found = daemon.start(host=host, port=port, database=database, timeout_s=timeout)
     output.clear_progress()
+    if not found.started:
+        _refuse_if_other(found, host, port, database)
     if output_ == "json":
         output.json(_as_json(daemon.status()))
     else:
         how = "started" if found.started else "runs already"
         output.say(f"{how}: {found.url} (process {found.pid})")
     return 0
+
+
+def _refuse_if_other(found: daemon.Daemon, host: str | None, port: int | None, database: str | None) -> None:
+    """A daemon that runs elsewhere, or over another database, than was asked for is not that daemon."""
+    at = urlsplit(found.url)
+    here = "127.0.0.1" if host == "localhost" else host
+    own = str(daemon.home_dir() / "sky.db")
+    kept = (daemon.option_of(found.pid, "--database") if found.pid else None) or own
+    wrong = [
+        f"{what} {wanted}"
+        for what, wanted, has in (
+            ("host", here, at.hostname),
+            ("port", port or None, at.port),
+            ("database", database, kept),
+        )
+        if wanted is not None and wanted != has
+    ]
+    if wrong:
+        message = (
+            f"a daemon runs already at {found.url} (process {found.pid}), not with {' and '.join(wrong)}"
+        )
+        hint = "stop it first with `sky server stop`, or set SKY_HOME to another folder"
+        raise CliError("already_running", message, hint, REFUSED)
 
 
 def _be_the_daemon(host: str | None, port: int | None, database: str | None) -> int:
@@ -96,7 +123,7 @@ def _be_the_daemon(host: str | None, port: int | None, database: str | None) -> 
             "already_running",
             f"the daemon of {running.home} runs at {running.url} (process {running.pid})",
             "stop it first with `sky server stop`",
-            4,
+            REFUSED,
         )
     running.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     words = daemon.command_line(running.home, host=host, port=port, database=database)

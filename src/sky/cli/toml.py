@@ -16,9 +16,11 @@ from sky.cli import definition
 from sky.cli.errors import CliError
 from sky.cli.nouns import near
 from sky.client.definition import FILE_BYTES_MAX, IMAGE_SHORTCUTS, MACHINE_FIELDS, find
+from sky.kit import secrets
 from sky.wire import v1
 
 KNOWN = (definition.COMPUTE_FIELDS | MACHINE_FIELDS | IMAGE_SHORTCUTS | {"provider", "plugins"}) - {"desired"}
+PUT_ELSEWHERE = "definitions are served back; put credentials on a provider: `sky provider add`"
 
 
 class Problem(NamedTuple):
@@ -132,6 +134,11 @@ def _problems_of(text: str, name: str, table: dict[str, Any]) -> list[Problem]:
         key = str(error).split(" ", 1)[0]
         line = line_of(text, (*at, key))
         problems.append(Problem(line, ".".join(at), str(error), error.hint))
+    for field, why in secrets.find(table, ""):
+        # The daemon refuses these too; here they are found before anybody asks it.
+        path = tuple(field.removeprefix(".").replace("[", ".").replace("]", "").split("."))
+        line = line_of(text, (*at, *(part for part in path if not part.isdigit())))
+        problems.append(Problem(line, ".".join((*at, *path)), f"is a credential: {why}", PUT_ELSEWHERE))
     return problems
 
 

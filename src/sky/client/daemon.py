@@ -238,6 +238,12 @@ def _is_daemon_of(pid: int, folder: Path) -> bool:
     return os.path.realpath(home) == os.path.realpath(folder)
 
 
+def option_of(pid: int, option: str) -> str | None:
+    """What the daemon with that process was started with; None where it was not, or cannot be seen."""
+    words = _words_of(pid)
+    return words[words.index(option) + 1] if option in words[:-1] else None
+
+
 def _words_of(pid: int) -> list[str]:
     """The command line of a running process; empty when there is none (or it is a zombie)."""
     try:
