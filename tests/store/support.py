@@ -165,6 +165,7 @@ def job_row(key: str, *, state: str = "queued", **more: Any) -> dict[str, Any]:
         "labels": {},
         "max_runtime_seconds": 60,
         "holds": 1,
+        "truncated": False,
         "created_us": 1,
     }
     return {**row, **more}

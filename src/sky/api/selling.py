@@ -37,6 +37,28 @@ class Accounts(Protocol):
         ...
 
 
+class Storage(Protocol):
+    """Where the files of jobs are kept: behind addresses that are good for one thing and a while."""
+
+    def upload_url(self, file: StoredFile, until_us: int) -> str:
+        """Where that file may be PUT, once, until then."""
+        ...
+
+    def download_url(self, file: StoredFile, until_us: int) -> str:
+        """Where that file may be had until then."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a job, as it is or is to be."""
+
+    job_id: str
+    path: str
+    size: int
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True)
 class JobSettings:
     """What a seller may set. Rates are per key; ``platform`` limits count the jobs of all accounts."""
@@ -58,6 +80,8 @@ class Selling:
     accounts: Accounts
     settings: JobSettings = field(default_factory=JobSettings)
     sells: bool = True
+    storage: Storage | None = None
+    token_of: Callable[[str], str] = str
 
 
 class _Nobody:

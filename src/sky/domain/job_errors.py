@@ -70,6 +70,7 @@ CODES: Final[dict[str, tuple[str, int]]] = {
     "idempotency_conflict": (CONFLICT, 409),
     "job_terminal": (CONFLICT, 409),
     "upload_conflict": (CONFLICT, 409),
+    "too_many_files": (CONFLICT, 409),
     "rate_limited": (RATE, 429),
     "placement_failed": (INTERNAL, 500),
     "template_resolution_failed": (INTERNAL, 500),

@@ -81,6 +81,10 @@ class Keys:
         """What the node of a job shows to upload its files. The same for the same job, and kept nowhere."""
         return hmac.new(self._secret, b"job:" + job_id.encode(), hashlib.sha256).hexdigest()
 
+    def sign_address(self, content: bytes) -> str:
+        """The signature of what an address of ours allows."""
+        return hmac.new(self._secret, b"address:" + content, hashlib.sha256).hexdigest()
+
     def node_token_hash(self, node_id: str) -> str:
         """What the node's row keeps of its token."""
         return hashlib.sha256(self.node_token(node_id).encode()).hexdigest()

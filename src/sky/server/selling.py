@@ -6,18 +6,24 @@ Follows: without a job store nothing is sold, and the catalogue is served all th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from sky.api.jobs.files import SignedFiles
 from sky.api.jobs.keys import LocalKeys, ShapeOnly
 from sky.api.selling import JobSettings, Selling
 from sky.domain.account import TIERS, Limits
 from sky.domain.catalogue import Catalogue
 from sky.kit.clock import Clock
 from sky.server import catalogue
+from sky.server.keys import Keys
 from sky.server.settings import Settings
 from sky.store.db import Database
 from sky.verbs.job_rules import Offering
 
 
-def selling_of(chosen: Settings, db: Database, clock: Clock) -> Selling:
+def selling_of(
+    chosen: Settings, db: Database, clock: Clock, keys: Keys, base_url: Callable[[], str]
+) -> Selling:
     """What a daemon with these settings sells. Raises CatalogueError."""
     listed = catalogue.read(chosen.catalogue or catalogue.SHIPPED)
     rates = JobSettings(
@@ -30,8 +36,15 @@ def selling_of(chosen: Settings, db: Database, clock: Clock) -> Selling:
         ),
         platform=Limits(chosen.platform_jobs_max, None, {"all": chosen.platform_gpus_max}),
     )
-    keys = LocalKeys(db, clock, lambda: rates.limits) if chosen.jobs else ShapeOnly()
-    return Selling(lambda: _offering(chosen, listed), keys, rates, sells=chosen.jobs)
+    accounts = LocalKeys(db, clock, lambda: rates.limits) if chosen.jobs else ShapeOnly()
+    return Selling(
+        offering=lambda: _offering(chosen, listed),
+        accounts=accounts,
+        settings=rates,
+        sells=chosen.jobs,
+        storage=SignedFiles(keys.sign_address, base_url) if chosen.jobs else None,
+        token_of=keys.job_token,
+    )
 
 
 def _offering(chosen: Settings, listed: Catalogue) -> Offering:
@@ -40,6 +53,6 @@ def _offering(chosen: Settings, listed: Catalogue) -> Offering:
         catalogue=listed,
         enabled=enabled,
         ceiling_seconds=chosen.job_ceiling_seconds,
-        artifacts=False,
+        artifacts=chosen.jobs,
         host_jobs=chosen.allow_host_jobs,
     )

@@ -34,6 +34,7 @@ from sky.reconcile.passes import InnerLoop, OuterLoop
 from sky.reconcile.pool import ProviderPool, RowPool
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
+from sky.reconcile.watch import Watch
 from sky.server.keys import Keys
 from sky.server.selling import selling_of
 from sky.server.settings import Settings
@@ -86,7 +87,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         hub=hub,
         clock=clock,
         rules=rules,
-        selling=selling_of(settings, db, clock),
+        selling=selling_of(settings, db, clock, keys, base_url),
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
@@ -136,6 +137,7 @@ def make_runner(
         Computes(token_hash),
         Dispatch(),
         Attempts(),
+        Watch(),
         Nodes(db, clock, pool, agent_for),
         Offers(pool, clock),
         Sweep(db, clock, pool),

@@ -109,6 +109,7 @@ jobs = sa.Table(
     _us("finished_us"),
     _us("settled_us"),
     _us("manifest_us"),
+    sa.Column("truncated", sa.Boolean, nullable=False, default=False),
 )
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.seq)
 JOB_IS_LIVE = jobs.c.state.in_([sa.literal_column(f"'{s}'") for s in ("queued", "provisioning", "running")])

@@ -84,6 +84,7 @@ def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id:
         "labels": dict(wanted.metadata),
         "max_runtime_seconds": wanted.max_runtime_seconds,
         "holds": 1,
+        "truncated": False,
         "created_us": tx.now_us,
     }
     tx.add("jobs", [row])

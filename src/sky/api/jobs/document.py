@@ -8,6 +8,7 @@ raised.
 from __future__ import annotations
 
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, cast
@@ -98,6 +99,7 @@ def _operation(op: JobOperation) -> dict[str, Any]:
         out["security"] = [] if op.guarded == "nobody" else [{"uploadToken": []}]
     parameters = [
         *([JOB_ID] if "{id}" in op.path else []),
+        *(_in_path(name) for name in re.findall(r"{(\w+)}", op.path) if name != "id"),
         *({"in": "query", "required": False, **parameter} for parameter in op.query),
         *([KEY] if op.keyed else []),
     ]
@@ -109,6 +111,12 @@ def _operation(op: JobOperation) -> dict[str, Any]:
         out["requestBody"] = {"required": True, "content": {media: {"schema": schema}}}
     out["responses"] = _responses(op)
     return out
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    """A part of an address that we made ourselves."""
+    told = {"token": "What the address allows, signed.", "name": "The file's name."}[name]
+    return {"name": name, "in": "path", "required": True, "description": told, "schema": {"type": "string"}}
 
 
 def _responses(op: JobOperation) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from sky.kit import codec
 from sky.store.schema import events
-from sky.store.schema_jobs import artifacts, job_events, jobs, ledger
-from sky.store.sql import Row, many, one
+from sky.store.schema_jobs import job_events, jobs, ledger
+from sky.store.sql import Row, many
 
 LOG_PAGE = 500
 
@@ -102,20 +102,3 @@ def output(
 def _text(payload: str) -> str:
     said: dict[str, Any] = codec.loads(payload)
     return f"{said['content']}\n"
-
-
-def artifacts_of(connection: sa.Connection, job_id: str, limit: int) -> list[Row]:
-    """A job's files that arrived whole, by path."""
-    query = (
-        sa.select(artifacts)
-        .where(artifacts.c.job_id == job_id, artifacts.c.stored_us.is_not(None))
-        .order_by(artifacts.c.path)
-        .limit(limit)
-    )
-    return many(connection, query)
-
-
-def artifact(connection: sa.Connection, job_id: str, path: str) -> Row | None:
-    """One of a job's files, whether or not it has arrived."""
-    query = sa.select(artifacts).where(artifacts.c.job_id == job_id, artifacts.c.path == path)
-    return one(connection, query)

@@ -134,6 +134,7 @@ def _jobs() -> None:
         sa.Column("finished_us", sa.BigInteger),
         sa.Column("settled_us", sa.BigInteger),
         sa.Column("manifest_us", sa.BigInteger),
+        sa.Column("truncated", sa.Boolean, nullable=False),
         sa.PrimaryKeyConstraint("seq", name="pk_jobs"),
         sa.UniqueConstraint("id", name="uq_jobs_id"),
     )

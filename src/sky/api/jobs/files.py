@@ -1,0 +1,173 @@
+"""Files of jobs behind addresses that we sign ourselves.
+
+Decides: what an address is good for: one file of one job, one method, until a moment. Never: takes a file
+whose length or hash is not what was signed. Follows: the daemon's own blobs are the storage; whoever has an
+address needs no key, and whoever changes one has none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import posixpath
+from collections.abc import Callable
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+from litestar.response.base import ASGIResponse
+
+from sky.api.jobs.route import PREFIX, JobAsk, reply, route
+from sky.api.reading import BODY_GAP_S, chunks
+from sky.api.selling import StoredFile
+from sky.api.stream import Streamed
+from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge
+from sky.domain.job import TERMINAL
+from sky.domain.job_errors import JobRefused
+from sky.store.rows import artifacts, jobs
+
+TAG = "internal"
+ROOT = f"{PREFIX}/files"
+CHECKSUM = b"x-amz-checksum-sha256"
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True):
+    """What an address allows."""
+
+    method: Literal["PUT", "GET"]
+    job_id: str
+    path: str
+    size: int
+    sha256: str
+    until_us: int
+
+
+class SignedFiles:
+    """Addresses into our own storage."""
+
+    def __init__(self, sign: Callable[[bytes], str], base_url: Callable[[], str]) -> None:
+        self._sign = sign
+        self._base_url = base_url
+
+    def upload_url(self, file: StoredFile, until_us: int) -> str:
+        """Where that file may be PUT, once, until then."""
+        return self._url("PUT", file, until_us)
+
+    def download_url(self, file: StoredFile, until_us: int) -> str:
+        """Where that file may be had until then."""
+        return self._url("GET", file, until_us)
+
+    def _url(self, method: Literal["PUT", "GET"], file: StoredFile, until_us: int) -> str:
+        grant = Grant(method, file.job_id, file.path, file.size, file.sha256, until_us)
+        body = base64.urlsafe_b64encode(msgspec.msgpack.encode(grant)).rstrip(b"=")
+        name = quote(posixpath.basename(file.path), safe="") or "file"
+        return f"{self._base_url()}{ROOT}/{body.decode()}.{self._sign(body)}/{name}"
+
+    def grant(self, token: str, now_us: int) -> Grant | None:
+        """What a token allows now; None: it is not ours, or over."""
+        body, _, signature = token.partition(".")
+        if not token.isascii() or not hmac.compare_digest(self._sign(body.encode()), signature):
+            return None
+        padded = body + "=" * (-len(body) % 4)
+        grant = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=Grant)
+        return grant if now_us < grant.until_us else None
+
+
+def checksum_of(sha256: str) -> str:
+    """A hexadecimal hash as the checksum header wants it."""
+    return base64.b64encode(bytes.fromhex(sha256)).decode()
+
+
+@route(
+    "PUT",
+    f"{ROOT}/{{token}}/{{name}}",
+    tag=TAG,
+    guarded="nobody",
+    codes=(
+        "invalid_sha256",
+        "invalid_size",
+        "invalid_upload_token",
+        "job_not_found",
+        "job_terminal",
+        "upload_conflict",
+        "storage_unavailable",
+        "not_implemented",
+        "internal_error",
+    ),
+)
+async def put_file(ask: JobAsk) -> ASGIResponse:
+    """Store a file of a job
+
+    At the address that was given for it, with the checksum that came along; once.
+    """
+    grant = _granted(ask, "PUT")
+    if ask.header(CHECKSUM) != checksum_of(grant.sha256):
+        msg = f"send {CHECKSUM.decode()}: {checksum_of(grant.sha256)}, which came with this address"
+        raise JobRefused("invalid_sha256", msg, param=CHECKSUM.decode())
+    length = ask.header(b"content-length")
+    if length is not None and length != str(grant.size):
+        msg = f"the file has {length[:20]} bytes; {grant.size} were announced for this address"
+        raise JobRefused("invalid_size", msg, param="Content-Length")
+    row = await ask.unit.db.read(lambda c: jobs.find(c, grant.job_id))
+    if row is None:
+        raise JobRefused("job_not_found", "the job of this address is gone")
+    if row["state"] in TERMINAL:
+        raise JobRefused("job_terminal", "the job has ended, and takes no more files")
+    known = await ask.unit.db.read(lambda c: artifacts.find(c, grant.job_id, grant.path))
+    if known is None or known["stored_us"] is not None:
+        raise JobRefused("upload_conflict", f"{grant.path} is stored already; a file is written once")
+    body = chunks(ask.request, limit_bytes=grant.size, gap_s=BODY_GAP_S)
+    try:
+        await ask.unit.blobs.put(grant.sha256, body, limit_bytes=grant.size)
+    except HashMismatch:
+        msg = "what arrived does not hash to what was announced; nothing was stored"
+        raise JobRefused("invalid_sha256", msg) from None
+    except PayloadTooLarge:
+        msg = f"more than the {grant.size} bytes that were announced arrived; nothing was stored"
+        raise JobRefused("invalid_size", msg) from None
+    if not await ask.unit.db.write(lambda tx: artifacts.arrived(tx, grant.job_id, grant.path, grant.sha256)):
+        raise JobRefused("upload_conflict", f"{grant.path} is stored already; a file is written once")
+    return reply({"object": "compute.upload", "path": grant.path, "size": grant.size})
+
+
+@route(
+    "GET",
+    f"{ROOT}/{{token}}/{{name}}",
+    tag=TAG,
+    guarded="nobody",
+    answers="application/octet-stream",
+    codes=("invalid_upload_token", "not_found", "not_implemented", "internal_error"),
+)
+async def get_file(ask: JobAsk) -> ASGIResponse:
+    """Have a file of a job, at the address that was given for it"""
+    grant = _granted(ask, "GET")
+    try:
+        content = await ask.unit.blobs.get(grant.sha256)
+    except NotFound:
+        raise JobRefused("not_found", "this file is no longer kept") from None
+    name = quote(posixpath.basename(grant.path), safe="")
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        "x-content-type-options": "nosniff",
+        CHECKSUM.decode(): checksum_of(grant.sha256),
+    }
+    return Streamed(
+        ask.unit.blobs.read(content),
+        media="application/octet-stream",
+        headers=headers,
+        length=content.size,
+    )
+
+
+def _granted(ask: JobAsk, method: str) -> Grant:
+    storage = ask.selling.storage
+    if not isinstance(storage, SignedFiles):
+        raise JobRefused("not_implemented", "this deployment keeps no files of jobs at addresses of its own")
+    grant = storage.grant(ask.path["token"], ask.unit.clock.now_us())
+    if grant is None or grant.method != method:
+        msg = "this address is not good for that, or no longer; ask for another one"
+        raise JobRefused("invalid_upload_token", msg)
+    return grant
+
+
+ROUTES = (put_file, get_file)
