@@ -285,3 +285,26 @@ def test_a_definition_in_a_file_takes_the_files_beside_it_along(daemon: Any, tmp
     run("compute", "create", name)
     assert run("compute", "exec", name, "--", "python", "-c", "import beside").stdout == "found\n"
     run("compute", "delete", name, "--yes")
+
+
+OTHER = "3.13" if sys.version_info[:2] != (3, 13) else "3.12"
+
+
+@pytest.mark.skipif(
+    not list((Path.home() / ".pyenv/versions").glob(f"{OTHER}.*")), reason=f"there is no Python {OTHER} here"
+)
+def test_another_python_serves_commands_and_refuses_calls(daemon: Any, http: Http) -> None:
+    name = f"t{secrets.token_hex(6)}"
+    environment = {**os.environ, "SKY_URL": daemon.url}
+
+    def run(*words: str) -> str:
+        return subprocess.run(
+            [SKY, *words], env=environment, capture_output=True, text=True, timeout=90, check=True
+        ).stdout
+
+    run("compute", "create", name, "--python", OTHER)
+    assert run("compute", "exec", name, "--", "python", "-V").startswith(f"Python {OTHER}.")
+    with pytest.raises(CapabilityMismatch, match=rf"runs Python {OTHER} .* {sys.version_info[0]}\.\d+"):
+        sky.Compute(name=name, url=daemon.url, quiet=True).open()
+    assert http.send(calls.get_compute(name)).status.state == "ready"
+    run("compute", "delete", name, "--yes")

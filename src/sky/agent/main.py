@@ -193,6 +193,7 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
+        self._shelf.close()
         self._journal.close()
 
     async def _watch_lease(self) -> None:
@@ -218,7 +219,7 @@ class Agent:
                 self._phase(phase, "started")
                 sha256 = image.includes_sha256
                 files = await included.prepare(sha256, self._shelf, self._blobs, work, says)
-                await system_packages.install(image.apt, envs / "apt.lock", self._installing, says)
+                await system_packages.install(image.apt, envs / ".apt", self._installing, says)
                 python = await environment.prepare(image, self._shelf, self._installing, says)
                 self._phase(phase, "completed")
                 phase = "workers"

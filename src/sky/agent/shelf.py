@@ -38,7 +38,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 class Shelf:
-    """The folders under ``root``. What is taken stays while this process lives."""
+    """The folders under ``root``. What is taken stays until ``close``, or the end of this process."""
 
     def __init__(self, root: Path, bytes_max: int) -> None:
         """``bytes_max``: what all of them may amount to, before unused ones are taken away."""
@@ -84,6 +84,11 @@ class Shelf:
             os.close(lock)
             raise
 
+    def close(self) -> None:
+        """Nothing that was taken is used any more."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
     async def _make(self, folder: Path, make: Make, lock: int) -> None:
         await asyncio.to_thread(remove, folder)
         try:
@@ -103,6 +108,9 @@ class Shelf:
         try:
             if not _lock(sweeping, fcntl.LOCK_EX):
                 return
+            for lock in self._root.glob(f"*{LOCK_SUFFIX}"):
+                if not lock.with_suffix("").exists():
+                    self._remove(lock.name.removesuffix(LOCK_SUFFIX))
             kept: list[tuple[float, int, str]] = []
             for folder in self._root.iterdir():
                 if not folder.is_dir() or folder.name == fresh or folder.name in self._held:
