@@ -127,6 +127,17 @@ def test_why_one_failed_is_told_to_those_that_fail_after_it() -> None:
         first.close()
 
 
+def test_that_one_is_gone_is_told_to_those_that_fail_after_it() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        coming = pool.submit(Meeting, "gone", 0, 2, HERE, LONG_S)
+        second = Meeting("gone", 1, 2, HERE, LONG_S)
+        first = coming.result(LONG_S)
+        second.close()
+        (said,) = first.leave(RuntimeError("closed by peer"))
+        assert said.startswith("rank 1 is gone")
+        first.close()
+
+
 def test_the_first_waits_until_the_others_have_left() -> None:
     with ThreadPoolExecutor(2) as pool:
         coming = pool.submit(Meeting, "waits", 0, 2, HERE, LONG_S)

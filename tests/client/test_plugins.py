@@ -121,10 +121,13 @@ def reduced_but_one() -> None:
 
 
 @sky.function
-def is_grouped() -> bool:
+def reduced_unless_it_dies() -> None:
+    import torch
     import torch.distributed as dist
 
-    return dist.is_initialized()
+    if dist.get_rank() == 1:
+        os._exit(9)
+    dist.all_reduce(torch.ones(1))
 
 
 @pytest.fixture(scope="module")
@@ -168,13 +171,16 @@ def test_broadcasts_at_once_do_not_meet_each_other(torches: sky.Compute) -> None
 
 @pytest.mark.real
 @pytest.mark.timeout(180)
-def test_a_rank_that_fails_lets_the_others_go_and_says_why(torches: sky.Compute) -> None:
+def test_a_rank_that_fails_or_dies_lets_the_others_go(torches: sky.Compute) -> None:
     begun = time.monotonic()
     with pytest.raises((RuntimeError, ValueError)) as failed:
         reduced_but_one() @ torches
     assert time.monotonic() - begun < RANKS_S
     said = [str(failed.value), *getattr(failed.value, "__notes__", ())]
     assert "rank 1 has had enough" in "\n".join(said)
+    with pytest.raises((RuntimeError, sky.TaskFailed)):
+        reduced_unless_it_dies() @ torches
+    assert time.monotonic() - begun < RANKS_S
     again = reduced(2.0) @ torches
     assert [one["sum"] for one in again] == [6.0, 6.0]
 

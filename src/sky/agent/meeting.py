@@ -207,12 +207,15 @@ class Meeting:
         )
 
     def _farewells(self, deadline: float) -> list[str]:
-        """What others said when they failed; waits until each has left."""
+        """What others said when they failed, or that they are gone; waits until each has left."""
         found: list[str] = []
         for place, other in self._others.items():
             try:
                 said = _hear(other, deadline - time.monotonic()).get("ended")
+            except TimeoutError:
+                continue
             except (OSError, ValueError):
+                found.append(f"rank {place} is gone: its process ended, or its node cannot be reached")
                 continue
             if said:
                 found.append(f"rank {place} failed before: {said}")
