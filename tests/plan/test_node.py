@@ -169,7 +169,9 @@ def test_an_agent_has_its_time_and_its_machine_is_asked_after(state: str, limit_
     one = node(state=state, launched_us=NOW, connect_deadline_us=NOW + 240 * SECOND)
     decision = plan.plan(case(one), NOW)
     assert (decision.actions, decision.next_us) == ((plan.Probe(),), NOW + plan.PROBE_COMING_US)
-    assert plan.plan(case(one), NOW + limit_s * SECOND - 1).actions == (plan.Probe(),)
+    assert plan.plan(case(one), NOW + 9 * SECOND).next_us == NOW + 18 * SECOND, "ever more rarely"
+    late = plan.plan(case(one), NOW + limit_s * SECOND - 1)
+    assert (late.actions, late.next_us) == ((plan.Probe(),), NOW + limit_s * SECOND)
     (broken,) = plan.plan(case(one), NOW + limit_s * SECOND).actions
     assert isinstance(broken, n.NodeBroken)
     assert words in broken.last_error["message"]
@@ -187,6 +189,10 @@ def test_silence_alone_loses_nothing_before_the_lease_is_over(state: str) -> Non
     assert isinstance(lost, n.NodeLost)
     assert lost.fenced_us == NOW
     assert lost.last_error["code"] == "node_lost"
+
+
+def test_a_node_that_is_heard_is_not_looked_at_again_without_news() -> None:
+    assert plan.plan(case(silent(5)), NOW).next_us is None
 
 
 def test_without_a_lease_silence_never_ends_it() -> None:

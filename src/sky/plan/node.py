@@ -21,10 +21,13 @@ REASONS_MAX = 20
 PASSED_OVER_US = 30_000_000
 """For how long an offer that was refused is not tried again."""
 PROBE_COMING_US = 2_000_000
+PROBE_COMING_LONGEST_US = 32_000_000
+"""A machine is asked after ever more rarely until its agent calls; then it is the listing of its provider's
+machines, for all of them at once (``reconcile/sweep``), that tells of its end."""
 PROBE_SILENT_US = 2_000_000
 PROBE_STEADY_US = 30_000_000
 SILENT_US = 12_000_000
-"""Without a word for this long, a serving node's provider is asked."""
+"""Without a word for this long, a serving node's provider is asked (``reconcile/watch`` sees to that)."""
 LEASE_MARGIN_US = 30_000_000
 """How much longer than an agent's lease we wait before taking it for granted that it has ended itself."""
 OFFERS_WAIT_US = 1_000_000
@@ -147,7 +150,9 @@ def _coming(case: NodeCase, now_us: int) -> Decision[Action]:
         late = "its environment was not ready in time"
     if now_us >= deadline:
         return _broken(case, now_us, late)
-    return Decision((Probe(),), earliest(deadline, now_us + PROBE_COMING_US), "waits for its agent")
+    waited_us = max(PROBE_COMING_US, now_us - launched)
+    again_us = now_us + waited_us if waited_us <= PROBE_COMING_LONGEST_US else None
+    return Decision((Probe(),), earliest(deadline, again_us), "waits for its agent")
 
 
 def _broken(case: NodeCase, now_us: int, why: str) -> Decision[Action]:
@@ -167,7 +172,7 @@ def _serving(case: NodeCase, now_us: int) -> Decision[Action]:
         }
         return Decision((n.NodeLost(case.node.id, error, now_us),), None, "its lease ran out")
     if silent_us < SILENT_US:
-        return Decision((Probe(),), now_us + PROBE_STEADY_US, "serves")
+        return Decision((Probe(),), None, "serves")
     wait_us = min(max(PROBE_SILENT_US, silent_us // 4), PROBE_STEADY_US)
     ends_us = seen + case.ttl_us + LEASE_MARGIN_US if case.ttl_us else None
     return Decision((Probe(),), earliest(now_us + wait_us, ends_us), f"silent for {silent_us // 1_000_000} s")

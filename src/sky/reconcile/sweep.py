@@ -1,4 +1,4 @@
-"""Ends machines that no row owns, and forgets what is kept only for a time.
+"""Ends machines that no row owns, has those looked after that are not there, and forgets what is old.
 
 Decides: that a machine is a stray (no live row has its tag, or its row has its machine elsewhere).
 Never: ends one that a live row owns.
@@ -15,7 +15,7 @@ import structlog
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.kit.clock import SECOND_US, Clock
-from sky.providers.base import AgainLater, Gone, Machine, Refused
+from sky.providers.base import AgainLater, Gone, Machine, Provider, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store import passes
@@ -56,6 +56,7 @@ class Sweep(OuterLoop):
         there = [m for m in machines if m.state != "gone"]
         tags = [m.tag for m in there]
         owned = await self._db.read(lambda connection: nodes.owners(connection, tags))
+        await self._look_after_missing(key_id, provider, {m.tag for m in there})
         strays = [m.tag for m in there if _is_stray(m, owned.get(m.tag), key_id)]
         if not strays:
             self._tries.pop(key_id, None)
@@ -82,6 +83,14 @@ class Sweep(OuterLoop):
 
         more_us = self._clock.now_us() + SECOND_US
         return Done(f"ended {stray}, which no node owns", more_us, write)
+
+    async def _look_after_missing(self, provider_id: str, provider: Provider, there: set[str]) -> None:
+        """Nodes whose machine should be listed by now, and is not, are looked at one by one."""
+        settled_us = self._clock.now_us() - round(provider.capabilities.settle_seconds * SECOND_US)
+        bought = await self._db.read(lambda c: nodes.bought_of(c, provider_id, settled_us))
+        missing = [node for node in bought if node not in there]
+        if missing:
+            await self._db.write(lambda tx: [tx.touch(f"nodes/{node}") for node in missing])
 
     def _forget(self, tx: Tx) -> None:
         """Drop what is kept only for a time, now and then."""

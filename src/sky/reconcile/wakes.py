@@ -77,6 +77,8 @@ def _node(about: Moved) -> Iterator[str]:
     yield f"computes/{compute_id}"
     yield f"~compute/{compute_id}"
     yield f"~mail/{node_id}"
+    if isinstance(about.fact, n.NodeReady):
+        yield "watch/nodes"
     if isinstance(about.fact, _FREES_WORK):
         yield f"dispatch/{compute_id}"
     if isinstance(about.fact, _ENDS_WORK):

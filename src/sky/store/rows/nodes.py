@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from sky.domain import node as n
 from sky.store.prepared import prepared
-from sky.store.schema import IS_ON_NODE, executions, nodes
+from sky.store.schema import IS_ON_NODE, executions, nodes, passes
 from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
 
@@ -76,6 +76,22 @@ def machines_of(connection: sa.Connection, provider_id: str) -> int:
     return connection.execute(query).scalar_one()
 
 
+def silent(connection: sa.Connection, heard_us: int, limit: int) -> list[str]:
+    """Nodes that serve, were not heard since that moment, and wait for no look of their own."""
+    return [row["id"] for row in _SILENT.all(connection, {"b_heard": heard_us, "b_limit": limit})]
+
+
+def any_serving(connection: sa.Connection) -> bool:
+    """Whether any node serves."""
+    return _ANY_SERVING.first(connection, {}) is not None
+
+
+def bought_of(connection: sa.Connection, provider_id: str, before_us: int) -> dict[str, str]:
+    """State, by id, of the nodes that have a machine of that provider, launched before that moment."""
+    found = _BOUGHT_OF.all(connection, {"b_provider": provider_id, "b_before": before_us})
+    return {row["id"]: row["state"] for row in found}
+
+
 def seen(tx: Tx, node_id: str, window: int) -> None:
     """Its agent is there, and would hold that many executions."""
     _SEEN.run(tx.connection, {"b_id": node_id, "b_now": tx.now_us, "b_window": window})
@@ -97,6 +113,34 @@ _NEWS = prepared(
         nodes.c.heard,
         nodes.c.window,
     ).where(nodes.c.id == sa.bindparam("b_id"))
+)
+_LIVE = nodes.c.state.not_in([sa.literal_column(f"'{x}'") for x in ("lost", "deleting", "deleted", "failed")])
+"""As the partial index of live ranks says it, and in its order: so it is found by that index."""
+_BY_RANK = (nodes.c.compute_id, nodes.c.rank)
+_SERVES = nodes.c.state.in_(literals(n.SERVING))
+_SILENT = prepared(
+    sa.select(nodes.c.id)
+    .where(
+        _LIVE,
+        _SERVES,
+        nodes.c.last_seen_us < sa.bindparam("b_heard"),
+        ~sa.exists().where(
+            passes.c.key == sa.literal_column("'nodes/'") + nodes.c.id, passes.c.due_us.is_not(None)
+        ),
+    )
+    .order_by(*_BY_RANK)
+    .limit(sa.bindparam("b_limit"))
+)
+_ANY_SERVING = prepared(sa.select(nodes.c.id).where(_LIVE, _SERVES).order_by(*_BY_RANK).limit(1))
+_BOUGHT_OF = prepared(
+    sa.select(nodes.c.id, nodes.c.state)
+    .where(
+        _LIVE,
+        nodes.c.provider_id == sa.bindparam("b_provider"),
+        nodes.c.machine.is_not(None),
+        nodes.c.launched_us < sa.bindparam("b_before"),
+    )
+    .order_by(*_BY_RANK)
 )
 _SET_SEEN = (
     sa.update(nodes)
