@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import event_rows, http_rows, start_rows
+from bench import event_rows, fleet_rows, http_rows, start_rows
 from bench.target import Target, memory_mb, start_ours, start_skyward
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +45,21 @@ WANTED: dict[str, str] = {
     "server_ready_ms": "1,500",
     "memory_idle_mb": "120",
     "memory_after_50_calls_mb": "150",
+    "node_noticed_s": "5",
+    "retried_after_s": "1",
+    "memory_daemon_after_100k_mb": "",
+    "memory_nodes_after_100k_mb": "",
+    "memory_script_after_100k_mb": "",
+    "memory_daemon_growth_mb": "flat",
+    "memory_nodes_growth_mb": "flat",
+    "memory_script_growth_mb": "flat",
+    "fleet_built_s": "",
+    "fleet_steady_percent": "2",
+    "fleet_recovery_s": "10",
+    "fleet_memory_mb": "",
 }
+PARTS = ("start", "http", "events", "calls", "losses", "flat", "fleet")
+"""The last two take minutes: they are measured once, whatever the number of rounds."""
 Figures = dict[str, dict[str, list[float]]]
 
 
@@ -118,6 +132,16 @@ def our_calls(rounds: int, note: Callable[[str, float], None]) -> None:
         target.stop()
 
 
+def our_program(name: str, rounds: int, note: Callable[[str, float], None]) -> None:
+    """The rows of a program of this folder that needs a daemon of its own."""
+    target = start_ours(sys.executable, free_port())
+    more = {"SKY_HOME": str(target.home), "SKY_URL": target.url, "PYTHONPATH": str(ROOT)}
+    try:
+        calls([sys.executable, str(ROOT / "bench" / name), str(rounds)], {**os.environ, **more}, note)
+    finally:
+        target.stop()
+
+
 def peers() -> dict[str, str]:
     built = subprocess.run(
         [ROOT / "bench/peers"], stdout=subprocess.PIPE, text=True, timeout=1200, check=True
@@ -145,17 +169,30 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/run", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="how often each row is measured (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each load lasts (3)")
-    parser.add_argument(
-        "--only", choices=("start", "http", "events", "calls"), action="append", help="some parts"
-    )
+    parser.add_argument("--only", choices=PARTS, action="append", help="some parts")
     parser.add_argument("--peers", action="store_true", help="skyward, ray and dask beside it")
     parser.add_argument("--out", type=Path, default=ROOT / "build/bench.json", help="where the JSON goes")
     return parser.parse_args()
 
 
+def alone(
+    parts: list[str], rounds: int, make: Callable[[], Target], note: Callable[[str, float], None]
+) -> None:
+    """The parts that no peer has beside it."""
+    if "losses" in parts:
+        say("losses …")
+        our_program("loss_rows.py", rounds, note)
+    if "flat" in parts:
+        say("flat (some minutes) …")
+        our_program("flat_rows.py", 1, note)
+    if "fleet" in parts:
+        say("fleet (some minutes) …")
+        fleet_rows.measure(make, note)
+
+
 def main() -> None:
     chosen = options()
-    parts = chosen.only or ["start", "http", "events", "calls"]
+    parts = chosen.only or list(PARTS)
     figures: Figures = {}
     ours = noter(figures, "skyfleet")
     others = peers() if chosen.peers else {}
@@ -186,6 +223,7 @@ def main() -> None:
                 calls(
                     [others[name], script, name, str(chosen.rounds)], dict(os.environ), noter(figures, name)
                 )
+    alone(parts, chosen.rounds, make, ours)
     print(table(figures))
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     summary = {
