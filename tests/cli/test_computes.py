@@ -202,10 +202,12 @@ def test_view_piped_is_a_line_per_event_until_the_end(live: Any) -> None:
     out = view.stdout.read()  # not communicate(), which loses what readline() has read ahead
     err = view.stderr.read()
     assert view.wait(timeout=30) == 0, err
-    assert first.rstrip().endswith("compute requested")
-    assert "compute ready" in out
-    assert out.rstrip().splitlines()[-1].endswith("compute deleted")
+    assert first == "compute requested\n"
+    lines = out.splitlines()
+    assert lines.index("node 0 ready") < lines.index("compute ready") < lines.index("compute deleting")
+    assert lines[-1] == "compute deleted"
     assert "\x1b" not in out
+    assert "cpu_percent" not in out
 
 
 def test_what_cannot_be_had_is_said_when_the_wait_is_over(live: Any) -> None:

@@ -41,20 +41,45 @@ def test_progress_is_shown_and_taken_away(live: Any) -> None:
     assert lines_of(shown)[-2].endswith("moving is ready: 1 of 1 nodes")
 
 
+WAITS = """
+import pathlib, time
+
+def waits_for(mark: str):
+    print("\\r 10%\\r 20% of it", flush=True)
+    while not pathlib.Path(mark).exists():
+        time.sleep(0.02)
+"""
+
+
 def test_the_live_screen(on_daemon: Any, dev: str) -> None:
+    mark = on_daemon.folder / "mark"
+    (on_daemon.folder / "waits.py").write_text(WAITS)
+    running = on_daemon.begin("run", "--compute", dev, "waits.py:waits_for", str(mark))
     with on_daemon.terminal("compute", "view", dev) as terminal:
-        terminal.until("ready")
-        terminal.until("RANK")
-        on_daemon("compute", "exec", dev, "true").check()
+        for shown in ("1 running, 0 queued", "waits_for", "RANK", "/h", "so far", "20% of it", "q quits"):
+            terminal.until(shown)
+        while not re.search(r"\d%.*\d%.*\d%.*nod_", terminal.until("nod_")):  # processor, memory, disk
+            terminal.shown = ""
+        terminal.resize(160, 40)
+        terminal.until("░")  # there is room for bars now
+        terminal.resize(17, 4)
+        terminal.shown = ""
+        terminal.until("q quits")
+        terminal.type("q")
+        ended = terminal.end().check()
+        assert "Traceback" not in ended.out
+        assert "\x1b[?1049l" in ended.out, "the screen was not given back"
+        assert terminal.echoes()
+    with on_daemon.terminal("compute", "view", dev, NO_COLOR="1") as terminal:
+        terminal.until("q quits")
         terminal.type("\x03")
         ended = terminal.end()
         assert ended.code == 130
-        assert "Traceback" not in ended.out
-        assert "\x1b[?1049l" in ended.out, "the screen was not given back"
-    with on_daemon.terminal("compute", "view", dev, NO_COLOR="1") as terminal:
-        terminal.until("RANK")
-        terminal.type("\x03")
-        assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", terminal.end().out)
+        assert "\x1b[?1049l" in ended.out
+        assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", ended.out)
+    mark.touch()
+    running.communicate(timeout=30)
+    assert running.returncode == 0
 
 
 def test_a_shell_is_a_terminal(on_daemon: Any, dev: str) -> None:

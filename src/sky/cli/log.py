@@ -17,9 +17,9 @@ from cyclopts import Parameter
 from sky.cli import output, render
 from sky.cli.app import Output, noun, only
 from sky.cli.connection import Api, reading
-from sky.cli.watch import Feed, recorded
+from sky.cli.watch import followed, recorded
 from sky.client import calls
-from sky.client.errors import ApiError, DaemonUnreachable, NotFound
+from sky.client.errors import ApiError, NotFound
 from sky.client.events import Seen
 from sky.wire import v1
 
@@ -53,41 +53,26 @@ def log(
     """
     with reading() as api:
         subject = _subject(api, of)
-        following = follow and not subject.ended
-        for seen in _followed(api, of, subject) if following else _all(api, subject):
+        for seen in _followed(api, of, subject) if follow else _all(api, subject):
             if events or _is_line(seen, subject):
                 _print(seen, subject, output_)
         return 0
 
 
-def _all(api: Api, subject: _Subject, after: int = 0) -> Iterator[Seen]:
-    return recorded(api, compute=subject.compute, task=subject.task, after=after)
+def _all(api: Api, subject: _Subject) -> Iterator[Seen]:
+    return recorded(api, compute=subject.compute, task=subject.task)
 
 
 def _followed(api: Api, of: str | None, subject: _Subject) -> Iterator[Seen]:
-    """What was recorded and what comes, until the subject has ended; then what is recorded behind that."""
-    last = 0
-    with Feed(api, compute=subject.compute, task=subject.task, after=0) as feed:
-        while not subject.ended:
-            seen = feed.next()
-            if seen is not None:
-                yield seen
-                last = seen.seq or last
-            if seen is None or _may_end(seen, subject):
-                try:
-                    subject = _subject(api, of)
-                except DaemonUnreachable:
-                    # It may be on its way back; the feed gives up on its own when it is not.
-                    continue
-    yield from _all(api, subject, last)
+    def may_end(event: v1.Event) -> bool:
+        if isinstance(event, v1.TaskEvent):
+            return subject.task is not None and event.state in TASK_ENDED
+        return isinstance(event, v1.ComputeEvent) and event.state == "deleted"
 
+    def over() -> bool:
+        return _subject(api, of).ended
 
-def _may_end(seen: Seen, subject: _Subject) -> bool:
-    """Whether the subject may have ended with this."""
-    event = seen.event
-    if isinstance(event, v1.TaskEvent):
-        return subject.task is not None and event.state in TASK_ENDED
-    return isinstance(event, v1.ComputeEvent) and event.state == "deleted"
+    return followed(api, compute=subject.compute, task=subject.task, over=over, may_end=may_end)
 
 
 def _subject(api: Api, of: str | None) -> _Subject:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -78,6 +79,34 @@ def recorded(
 ) -> Iterator[Seen]:
     """Every event that is recorded now, in order; ends behind the last of them."""
     return iter(Follower(api.http, compute=compute, task=task, after=after, follow=False, patience_s=AWAY_S))
+
+
+def followed(
+    api: Api,
+    *,
+    over: Callable[[], bool],
+    may_end: Callable[[v1.Event], bool],
+    compute: str | None = None,
+    task: str | None = None,
+) -> Iterator[Seen]:
+    """What was recorded and what comes, until ``over``; then what is recorded behind that, and the end.
+
+    ``over`` is asked at first, behind an event that ``may_end`` it all, and now and then.
+    """
+    last = 0
+    ended = over()
+    if not ended:
+        with Feed(api, compute=compute, task=task, after=0) as feed:
+            while not ended:
+                seen = feed.next()
+                if seen is not None:
+                    yield seen
+                    last = seen.seq or last
+                if seen is None or may_end(seen.event):
+                    # The daemon may be on its way back; the feed gives up on its own when it is not.
+                    with suppress(DaemonUnreachable):
+                        ended = over()
+    yield from recorded(api, compute=compute, task=task, after=last)
 
 
 def compute_until(
