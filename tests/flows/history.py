@@ -80,6 +80,7 @@ class History:
             (2, "retry", self._retry),
             (2, "resize", self._resize),
             (1, "generation", self._generation),
+            (1, "want otherwise", self._change),
             (1, "another compute", self._another),
             (1, "delete", self._delete),
             (1, "delete a node", self._delete_node),
@@ -196,11 +197,20 @@ class History:
     async def _generation(self) -> None:
         compute = self._any(computes)
         if compute is not None:
-            body = v1.GenerationCreate(force=self.random.random() < 0.5)
+            source = self.random.choice((None, None, 1))
+            body = v1.GenerationCreate(source=source, force=self.random.random() < 0.5)
             rules = self.world.rules
             await self.world.db.write(
                 lambda tx: compute_verbs.create_generation(tx, compute, body, None, rules)
             )
+
+    async def _change(self) -> None:
+        compute = self._any(computes)
+        if compute is not None:
+            wanted = v1.Image(env={"A": str(self.random.randrange(3))})
+            body = v1.ComputeSpecPatch(image=wanted)
+            rules = self.world.rules
+            await self.world.db.write(lambda tx: compute_verbs.change(tx, compute, body, None, rules))
 
     async def _delete(self) -> None:
         compute = self._any(computes)
@@ -211,7 +221,8 @@ class History:
         node = self._any(nodes)
         if node is not None:
             compute = self.world.row(nodes, node)["compute_id"]
-            await self.world.db.write(lambda tx: compute_verbs.delete_node(tx, compute, node))
+            force = self.random.random() < 0.5
+            await self.world.db.write(lambda tx: compute_verbs.delete_node(tx, compute, node, force=force))
 
     async def _claim(self) -> None:
         compute = self._any(computes)

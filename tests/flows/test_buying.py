@@ -19,6 +19,7 @@ from sky.providers.fake.cloud import (
     fake_offer,
 )
 from sky.store.schema import computes, nodes, providers
+from sky.store.views import nodes as node_views
 from sky.verbs import computes as compute_verbs
 from sky.verbs import providers as provider_verbs
 from sky.wire import v1
@@ -53,6 +54,11 @@ async def test_a_refused_offer_is_passed_over_and_the_next_one_taken(world: Worl
     told = errors(world, "node.requested")
     assert told
     assert all("no capacity in" in reason for reason in told), "the events say why each was passed over"
+    shown = await world.db.read(lambda c: node_views.get(c, "fleet", bought.tag))
+    assert shown.provider_binding["passed_over"] == [
+        "fake/fake-1 in north: no capacity in north",
+        "fake/fake-1 in east: no capacity in east",
+    ], "and so does the node"
     assert world.row(computes, world.rows(computes)[0]["id"])["last_error"] is None
 
 

@@ -79,7 +79,7 @@ class Options:
     concurrency: Annotated[int | None, Parameter(help="Calls at once on a node.")] = None
     plugin: Annotated[tuple[str, ...], Many, Parameter(metavar="KIND", help="Plugin to switch on.")] = ()
     ttl: Annotated[
-        str | None, Parameter(metavar="TIME", help="How long it may stand idle: 600, 10m, 2h, 1d.")
+        str | None, Parameter(metavar="TIME", help="How long machines go on unheard, then end: 600, 10m, 2h.")
     ] = None
     delete_on_exit: Annotated[
         bool, Parameter(negative=(), help="Delete it when nobody holds it any more.", show_default=False)
