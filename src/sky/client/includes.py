@@ -33,8 +33,8 @@ ALONE_BYTES = 256 * 1024
 PART_BYTES_MAX = 4 * 1024 * 1024
 PART_FILES = 32
 """About so many small files make a part. Names decide where one ends, so a new file moves no others."""
-LEVEL = 6
-"""How hard it is compressed."""
+LEVEL = 1
+"""How hard it is compressed: all is packed anew for every compute, so it has to be quick."""
 
 
 class _Found(NamedTuple):
