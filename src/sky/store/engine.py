@@ -24,6 +24,8 @@ BUSY_TIMEOUT_MS = 10_000
 """How long a transaction waits for one of another process."""
 READER_THREADS = 2
 CACHE_KIB = 65_536
+READER_CACHE_KIB = 16_384
+"""What a reader does not keep, the system does: its pages are the writer's newest."""
 CHECKPOINT_PAGES = 4_000
 """After this many pages the log is folded into the file, which waits for the disk: rarely."""
 LOG_BYTES_KEPT = 64 * 1024 * 1024
@@ -50,7 +52,7 @@ def make_engine(
             "journal_mode=WAL",
             f"synchronous={'FULL' if full_sync else 'NORMAL'}",
             "foreign_keys=ON",
-            f"cache_size=-{CACHE_KIB}",
+            f"cache_size=-{CACHE_KIB if writer else READER_CACHE_KIB}",
             "temp_store=MEMORY",
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             f"journal_size_limit={LOG_BYTES_KEPT}",

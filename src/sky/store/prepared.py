@@ -101,6 +101,10 @@ class Prepared:
         compiled, cursor = self._execute(connection, values)
         return compiled.rows(cursor.fetchall())
 
+    def rows(self, connection: sa.Connection, values: Values) -> list[Sequence[Any]]:
+        """Every row that it finds, as the driver gives it, in the order of the columns."""
+        return self._execute(connection, values)[1].fetchall()
+
     def first(self, connection: sa.Connection, values: Values) -> Row | None:
         """The first row that it finds."""
         compiled, cursor = self._execute(connection, values)

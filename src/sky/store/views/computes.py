@@ -19,9 +19,9 @@ from sky.domain.errors import NotFound
 from sky.domain.money import machine_cost_micro, to_usd
 from sky.kit import codec, ids
 from sky.kit.clock import to_datetime
+from sky.store.prepared import prepared
 from sky.store.schema import computes, generations, nodes
 from sky.store.views.errors import error_of, moment
-from sky.store.views.hot import HotRead
 from sky.store.views.paging import WHOLE_LIST_MAX, cut, place_of
 from sky.wire import v1
 from sky.wire.error import Error
@@ -45,10 +45,10 @@ _SHOWN = (
 )
 _MEANT_BY_ID = computes.c.id == sa.bindparam("b_ref")
 _MEANT_BY_NAME = sa.and_(computes.c.name == sa.bindparam("b_ref"), computes.c.deleted_us.is_(None))
-_BY_ID = HotRead(sa.select(*_SHOWN).where(_MEANT_BY_ID))
-_BY_NAME = HotRead(sa.select(*_SHOWN).where(_MEANT_BY_NAME))
-_ID_BY_ID = HotRead(sa.select(computes.c.id).where(_MEANT_BY_ID))
-_ID_BY_NAME = HotRead(sa.select(computes.c.id).where(_MEANT_BY_NAME))
+_BY_ID = prepared(sa.select(*_SHOWN).where(_MEANT_BY_ID))
+_BY_NAME = prepared(sa.select(*_SHOWN).where(_MEANT_BY_NAME))
+_ID_BY_ID = prepared(sa.select(computes.c.id).where(_MEANT_BY_ID))
+_ID_BY_NAME = prepared(sa.select(computes.c.id).where(_MEANT_BY_NAME))
 _COST = (
     nodes.c.compute_id,
     nodes.c.state,
@@ -57,7 +57,7 @@ _COST = (
     nodes.c.launched_us,
     nodes.c.terminated_us,
 )
-_COST_OF_ONE = HotRead(sa.select(*_COST).where(nodes.c.compute_id == sa.bindparam("b_id")))
+_COST_OF_ONE = prepared(sa.select(*_COST).where(nodes.c.compute_id == sa.bindparam("b_id")))
 _COST_OF_MANY: Any = sa.select(*_COST).where(nodes.c.compute_id.in_(sa.bindparam("ids", expanding=True)))
 _STILL_COSTS = sa.select(computes.c.id).where(computes.c.state.in_(sorted(domain.LIVE)))
 _COST_OF_LIVE = sa.select(*_COST).where(nodes.c.compute_id.in_(_STILL_COSTS))
@@ -71,7 +71,7 @@ def missing(noun: str, ref: str) -> NotFound:
 
 def resolve(connection: sa.Connection, ref: str) -> str:
     """The id of the compute that ``ref`` (an id, or the name of one that is not deleted) names."""
-    found = (_ID_BY_ID if ids.is_id(ref) else _ID_BY_NAME).rows(connection, b_ref=ref)
+    found = (_ID_BY_ID if ids.is_id(ref) else _ID_BY_NAME).rows(connection, {"b_ref": ref})
     if not found:
         raise missing("compute", ref)
     return found[0][0]
@@ -80,11 +80,11 @@ def resolve(connection: sa.Connection, ref: str) -> str:
 def get(connection: sa.Connection, ref: str, now_us: int) -> v1.Compute:
     """One compute, by id or name."""
     row = _row(connection, ref)
-    return _shown(row, _sums(_COST_OF_ONE.rows(connection, b_id=row.id), now_us)[row.id])
+    return _shown(row, _sums(_COST_OF_ONE.rows(connection, {"b_id": row.id}), now_us)[row.id])
 
 
 def _row(connection: sa.Connection, ref: str) -> _Row:
-    found = (_BY_ID if ids.is_id(ref) else _BY_NAME).rows(connection, b_ref=ref)
+    found = (_BY_ID if ids.is_id(ref) else _BY_NAME).rows(connection, {"b_ref": ref})
     if not found:
         raise missing("compute", ref)
     return _Row(*found[0])

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from sky.domain.task import DONE, SUCCEEDED
 from sky.kit import codec
 from sky.kit.clock import SECOND_US, to_datetime
+from sky.store.prepared import prepared
 from sky.store.schema import executions, tasks
 from sky.store.views.computes import missing
 from sky.store.views.errors import error_of, moment
-from sky.store.views.hot import HotRead
 from sky.store.views.paging import WHOLE_LIST_MAX, cut, place_of
 from sky.wire import v1
 from sky.wire.error import Error
@@ -32,8 +32,8 @@ _ATTEMPT = (
     *(c for c in executions.columns if c.name not in {"seq", "error", "late_report", "version"}),
     sa.cast(executions.c.error, sa.Text).label("error"),
 )
-_TASK = HotRead(sa.select(tasks).where(tasks.c.id == sa.bindparam("b_id")))
-_ATTEMPTS_OF_ONE = HotRead(
+_TASK = prepared(sa.select(tasks).where(tasks.c.id == sa.bindparam("b_id")))
+_ATTEMPTS_OF_ONE = prepared(
     sa.select(*_ATTEMPT).where(executions.c.task_id == sa.bindparam("b_id")).order_by(executions.c.ordinal)
 )
 _ATTEMPTS_OF_MANY: Any = (
@@ -51,7 +51,7 @@ def get(connection: sa.Connection, task_id: str) -> v1.Task:
 
 def task_row(connection: sa.Connection, task_id: str) -> Row:
     """The row of a task, or NotFound."""
-    found = _TASK.named(connection, b_id=task_id)
+    found = _TASK.all(connection, {"b_id": task_id})
     if not found:
         raise missing("task", task_id)
     return found[0]
@@ -61,7 +61,7 @@ def attempts(connection: sa.Connection, task_ids: Sequence[str]) -> Mapping[str,
     """The executions of tasks, each task's in the order they were made."""
     found: dict[str, list[Row]] = defaultdict(list)
     if len(task_ids) == 1:
-        found[task_ids[0]] = [*_ATTEMPTS_OF_ONE.named(connection, b_id=task_ids[0])]
+        found[task_ids[0]] = [*_ATTEMPTS_OF_ONE.all(connection, {"b_id": task_ids[0]})]
     elif task_ids:
         for row in connection.execute(_ATTEMPTS_OF_MANY, {"ids": list(task_ids)}).mappings():
             found[row["task_id"]].append(row)
