@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,8 @@ def _with_noun(words: list[str]) -> int:
     from sky.client.errors import SkyError
 
     output.prepare()
+    if not os.environ.get("SKY_DEBUG"):
+        threading.excepthook = _last_word_of_thread
     try:
         if words[0] == "run":
             from sky.cli.run import arranged
@@ -97,6 +100,12 @@ def _with_noun(words: list[str]) -> int:
 
             traceback.print_exception(error)
         return code
+
+
+def _last_word_of_thread(args: threading.ExceptHookArgs) -> None:
+    """The same for a thread, whose end is not the command's."""
+    if args.exc_value is not None:
+        _last_word(args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def _last_word(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
