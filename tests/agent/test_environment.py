@@ -107,6 +107,7 @@ def test_the_running_python_is_used_as_it_is(node_of: Any) -> None:
     ("image", "said"),
     [
         ({"pip": ["./not-there-1.0-py3-none-any.whl"]}, "not-there"),
+        ({"pip": ["msgspec==0.18.6"]}, "calls themselves need"),
         ({"python": "3.99"}, "3.99"),
     ],
 )
@@ -194,6 +195,11 @@ def test_a_private_index_is_reached_with_the_netrc_and_calls_do_not_see_it(
     assert not [name for name, value in variables.items() if "not-for-calls" in value]
     assert "NETRC" not in variables
     assert variables["PIP_DEFAULT_TIMEOUT"] == "7"
+
+
+def test_an_image_may_choose_among_the_versions_that_calls_can_use(node_of: Any) -> None:
+    node = node_of(image={"pip": ["cloudpickle==3.1.1"]}).start()
+    assert node.value(lambda: __import__("cloudpickle").__version__) == "3.1.1"
 
 
 def test_an_environment_whose_python_was_removed_is_made_anew(node_of: Any, tmp_path: Path) -> None:

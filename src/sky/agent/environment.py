@@ -9,6 +9,7 @@ the packages is said in the installer's own words.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -120,14 +121,34 @@ async def _build(
     [site] = (folder / "lib").glob("python*/site-packages")
     (site / "sky-source.pth").write_text(f"{source}\n")
     install = [uv, "pip", "install", "--python", str(_python(folder))]
-    # In one step, so that an image which cannot go together with what workers need is told so.
+
+    async def run(own: tuple[str, ...]) -> None:
+        # In one step, so that an image which cannot go together with what workers need is told so.
+        await installer.run([*install, *_wanted(recipe, own, folder)], folder, installing, console, (lock,))
+
     try:
-        await installer.run([*install, *_wanted(recipe, folder)], folder, installing, console, (lock,))
+        await run(recipe.own)
     except LoginNeeded:
         raise
-    except Unbuildable:
+    except Unbuildable as failed:
         await _check_logins(install, recipe, folder, installing, lock)
-        raise
+        if not any(pinned in str(failed) for pinned in recipe.own):
+            raise
+        ranges = _ranges(recipe.own)
+        console("stdout", f"tries other versions of what calls need: {', '.join(ranges)}\n")
+        try:
+            await run(ranges)
+        except Unbuildable as again:
+            raise Unbuildable(f"{again} (calls themselves need {', '.join(ranges)})") from again
+
+
+def _ranges(own: tuple[str, ...]) -> tuple[str, ...]:
+    """The versions of what workers need that would do, where this one's own cannot be had."""
+    try:
+        required = metadata.requires("skyfleet") or []
+    except metadata.PackageNotFoundError:
+        return own
+    return tuple(line for line in required if re.split(r"[^\w-]", line)[0] in AGENT_PACKAGES) or own
 
 
 async def _check_logins(
@@ -173,25 +194,25 @@ def _patch(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else -1 for part in version.split("."))
 
 
-def _wanted(recipe: _Recipe, folder: Path) -> list[str]:
+def _wanted(recipe: _Recipe, own: tuple[str, ...], folder: Path) -> list[str]:
     """Arguments that install the image's packages, each from the index it may come from."""
     arguments: list[str] = []
     for url, packages in recipe.indexes:
         if not packages:
             arguments += ["--index", url]
     if not any(packages for _, packages in recipe.indexes):
-        return [*arguments, "--", *recipe.own, *recipe.pip]
+        return [*arguments, "--", *own, *recipe.pip]
     project = folder / "sky-wanted" / "pyproject.toml"
-    project.parent.mkdir()
-    project.write_text(_project(recipe))
+    project.parent.mkdir(exist_ok=True)
+    project.write_text(_project(recipe, own))
     return [*arguments, "-r", str(project)]
 
 
-def _project(recipe: _Recipe) -> str:
+def _project(recipe: _Recipe, own: tuple[str, ...]) -> str:
     """A project file that ties packages to indexes, which arguments alone cannot."""
     quoted = msgspec.json.encode
     lines = ["[project]", 'name = "sky-wanted"', 'version = "0"']
-    lines.append(f"dependencies = {quoted((*recipe.own, *recipe.pip)).decode()}")
+    lines.append(f"dependencies = {quoted((*own, *recipe.pip)).decode()}")
     sources: list[str] = []
     for number, (url, packages) in enumerate(recipe.indexes):
         if packages:
