@@ -33,6 +33,7 @@ class RunningDaemon:
 
     home: Path
     port: int
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] = field(init=False)
 
     @property
@@ -53,7 +54,12 @@ class RunningDaemon:
         ]
         with open(self.home / "server.log", "ab") as log:
             started = STARTER.submit(
-                subprocess.Popen, command, stdout=log, stderr=log, start_new_session=True
+                subprocess.Popen,
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **self.environment},
             )
             self.process = started.result()
         deadline = time.monotonic() + START_S

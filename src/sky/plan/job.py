@@ -22,6 +22,9 @@ EXTEND_AHEAD_US = 120_000_000
 STOP_AHEAD_US = 35_000_000
 """How long before a hold is used up a job is stopped that cannot be extended: a command gets 30 s to end."""
 EXTEND_AGAIN_US = 10_000_000
+BEGIN_AGAIN_US = 500_000
+"""How soon it is looked at again whether a command has begun: that is told of an execution, which knows no
+owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def _provisioning(view: JobView, now_us: int) -> Decision[Action]:
         return _do(j.JobRunning(view.id, view.run.started_us), "its command runs")
     if view.run.state in t.DONE:
         return _do(_broken(view, view.run, now_us), "its command could not be started")
-    return _wait("its command is about to run")
+    return _wait("its command is about to run", now_us + BEGIN_AGAIN_US)
 
 
 def _running(view: JobView, now_us: int) -> Decision[Action]:
