@@ -200,7 +200,11 @@ def _check_name(tx: Tx, name: str) -> None:
             f"the compute that had the name {name!r} ({taken['id']}) still gives its machines back; try again"
         )
         raise ReleasePending(msg, details={"name": name, "compute": taken["id"]})
-    msg = f"the name {name!r} is taken by {taken['id']}; attach to it, delete it, or choose another name"
+    attach = "" if taken["state"] == c.FAILED else "attach to it, "
+    msg = (
+        f"the name {name!r} is taken by {taken['id']}, which is {taken['state']}; {attach}delete it "
+        f"(sky compute delete {name}), or choose another name"
+    )
     raise NameTaken(msg, details={"name": name, "compute": taken["id"]})
 
 
