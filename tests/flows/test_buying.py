@@ -62,6 +62,16 @@ async def test_a_refused_offer_is_passed_over_and_the_next_one_taken(world: Worl
     assert world.row(computes, world.rows(computes)[0]["id"])["last_error"] is None
 
 
+async def test_spot_that_is_refused_is_bought_on_demand_from_the_same_offer(world: World) -> None:
+    world.cloud.offers = (fake_offer(spot_micro=10, on_demand_micro=100),)
+    world.cloud.then("launch", Refuse("no spot capacity", "capacity"))
+    await world.begin()
+    await world.settle(world.compute_is("ready"), seconds=10)
+    (bought,) = world.cloud.purchases
+    assert world.row(nodes, bought.tag)["market"] == "on_demand"
+    assert world.row(nodes, bought.tag)["price_micro"] == 100
+
+
 async def test_when_all_are_refused_it_is_degraded_with_the_reason_and_then_recovers(world: World) -> None:
     world.cloud.refuse_region("here", Refuse("the quota is used up"))
     await world.begin()

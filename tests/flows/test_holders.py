@@ -48,6 +48,18 @@ async def test_a_lapsed_lease_leaves_what_did_not_ask_for_that_to_the_next(world
     assert told == ["compute.lease.claimed", "compute.lease.released", "compute.lease.claimed"]
 
 
+async def test_a_lease_that_has_lapsed_is_taken_over_before_any_loop_has_looked(world: World) -> None:
+    await world.begin(delete_on_exit=True)
+    await claim(world, "first", 5)
+    world.clock.advance(6)
+    await claim(world, "second", 60)
+    assert "compute.adopted" in world.names()
+    await world.live(30)
+    assert world.rows(computes)[0]["lease_owner"] == "second"
+    with pytest.raises(LeaseHeld):
+        await claim(world, "first")
+
+
 async def test_what_nobody_ever_holds_is_deleted_where_that_was_asked_for(world: World) -> None:
     await world.begin(delete_on_exit=True)
     await world.settle(world.compute_is("ready"))
