@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from typing import TextIO
 
+from sky.client.progress import between_lines
 from sky.kit.clock import SystemClock
 from sky.wire.v1 import ConsoleEvent
 
@@ -86,8 +87,9 @@ class Console:
         stream = sys.stderr if event.stream == "stderr" else sys.stdout
         prefix = self._prefix(event.rank, stream)
         try:
-            stream.write("".join(f"{prefix}{line}\n" for line in lines))
-            stream.flush()
+            with between_lines():
+                stream.write("".join(f"{prefix}{line}\n" for line in lines))
+                stream.flush()
         except (OSError, ValueError):
             # Our own output is closed (a pipe's reader left): the calls go on.
             self._quiet = True

@@ -21,6 +21,7 @@ from sky.client.function import Settled
 from sky.client.handles import Future
 from sky.client.http import Http
 from sky.client.outgoing import Outgoing
+from sky.client.progress import Tally
 from sky.client.settling import Settler
 from sky.wire import v1
 
@@ -50,13 +51,21 @@ class Courier:
     """For one compute and one correlation id. ``close`` when nothing more is wanted."""
 
     def __init__(
-        self, http: Http, compute: str, correlation: str, settler: Settler, console: Console
+        self,
+        http: Http,
+        compute: str,
+        correlation: str,
+        settler: Settler,
+        console: Console,
+        tally: Tally,
     ) -> None:
         self._http = http
         self._compute = compute
         self._correlation = correlation
         self._settler = settler
         self._console = console
+        self._tally = tally
+        self._ended = 0
         self._changed = threading.Condition()
         self._outbox: deque[_Letter] = deque()
         self._cancels: deque[str] = deque()
@@ -127,6 +136,7 @@ class Courier:
             self._outbox.clear()
             self._waiting.clear()
             self._changed.notify_all()
+        self._tally.over()
         for future in left:
             future.settle_cancelled()
 
@@ -251,6 +261,9 @@ class Courier:
             while True:
                 with self._changed:
                     while not (self._waiting or self._closed):
+                        if not (self._outbox or self._sending):
+                            self._ended = 0
+                            self._tally.over()
                         self._changed.wait()
                     if self._closed:
                         return
@@ -260,6 +273,8 @@ class Courier:
                 except SkyError as refused:
                     self._fail_waiting(refused)
                     continue
+                self._ended += arrived
+                self._tally.stands(self._ended, len(self._waiting) + len(self._outbox))
                 if many and arrived < OUTCOMES_MAX // 2:
                     time.sleep(GATHER_S)
         except BaseException as broken:
@@ -271,6 +286,9 @@ class Courier:
             calls.outcomes(self._correlation, after=self._cursor, wait=OUTCOMES_WAIT_S, limit=OUTCOMES_MAX)
         )
         self._cursor = page.next_cursor
+        if len(page.items) >= len(self._waiting):
+            # Whoever is handed the last result may print it: the line must be gone by then.
+            self._tally.over()
         for outcome in page.items:
             with self._changed:
                 future = self._waiting.pop(outcome.task, None)

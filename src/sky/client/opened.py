@@ -111,7 +111,7 @@ class Opened:
                 self.compute = readiness.wait(within_s, progress)
                 raise
             console = Console(ranks=self._blueprint.several_nodes or compute.spec.nodes.desired > 1)
-            self.session = Session(http, compute.id, console)
+            self.session = Session(http, compute.id, console, quiet=self._quiet)
             after = self._now(http, compute.id, owner) if self._attached else 0
             follower = Follower(http, compute=compute.id, types=EVENTS, after=after)
             self._reader = Reader(follower, _both(readiness, console, progress))

@@ -21,6 +21,7 @@ from sky.client.function import Pending, Settled
 from sky.client.handles import Future, in_background
 from sky.client.http import Http
 from sky.client.items import Items
+from sky.client.progress import Tally
 from sky.client.settling import Settler
 from sky.client.streaming import Source
 from sky.wire import v1
@@ -59,14 +60,14 @@ class _Asked:
 class Session:
     """Calls on one compute, from any thread of this process."""
 
-    def __init__(self, http: Http, compute: str, console: Console) -> None:
+    def __init__(self, http: Http, compute: str, console: Console, *, quiet: bool = False) -> None:
         self._http = http
         self._compute = compute
         self._console = console
         self._settler = Settler(http)
         mine = f"sdk-{secrets.token_hex(8)}"
         self._direct, self._posted = f"{mine}.direct", f"{mine}.posted"
-        self._courier = Courier(http, compute, self._posted, self._settler, console)
+        self._courier = Courier(http, compute, self._posted, self._settler, console, Tally(quiet=quiet))
         self._interrupted = False
         self.hurried = False
         """Whether a second Ctrl-C came while the first one's call was being cancelled."""
