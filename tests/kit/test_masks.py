@@ -36,6 +36,11 @@ def test_secrets_are_hidden_wherever_they_stand(masks: Masks) -> None:
     assert masks.hide(text) == f"a{HIDDEN}b {HIDDEN}\npostgres://me:{HIDDEN}@db/x {HIDDEN}\n"
 
 
+def test_variables_are_known_by_their_names(masks: Masks) -> None:
+    masks.add_named({"API_TOKEN": "tok-12345", "PWD": "/home/me", "OLDPWD": "/home", "PATH": "/usr/bin:/bin"})
+    assert masks.hide("tok-12345 /home/me /usr/bin:/bin") == f"{HIDDEN} /home/me /usr/bin:/bin"
+
+
 def test_the_longest_of_several_values_is_hidden() -> None:
     masks = Masks(["abcdef"])
     masks.add(["abcdefghij", "one line of a key\nand another line"])
@@ -59,7 +64,12 @@ def test_a_secret_that_a_line_is_cut_in_is_hidden_on_both_sides(masks: Masks, se
 
 
 def test_a_private_key_is_hidden_line_by_line_across_pieces(masks: Masks) -> None:
-    lines = ["-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNzaC1r", "ZXktdjEAAAAA", "-----END OPENSSH PRIVATE KEY-----"]
+    lines = [
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "b3BlbnNzaC1r",
+        "ZXktdjEAAAAA",
+        "-----END OPENSSH PRIVATE KEY-----",
+    ]
     text = "before\n" + "\n".join(lines) + "\nafter\n"
     hidden = "before\n" + f"{HIDDEN}\n" * 4 + "after\n"
     assert masks.hide(text) == hidden
@@ -71,7 +81,9 @@ def test_a_private_key_is_hidden_line_by_line_across_pieces(masks: Masks) -> Non
         assert not flow.open
 
 
-@pytest.mark.parametrize("part", ["a.", "eyJ-", "sk-", "eyJaaaaaaaaaa.eyJ", "://:", "x:", "AKIA", "-----BEGIN "])
+@pytest.mark.parametrize(
+    "part", ["a.", "eyJ-", "sk-", "eyJaaaaaaaaaa.eyJ", "://:", "x:", "AKIA", "-----BEGIN "]
+)
 def test_text_that_only_begins_like_a_secret_is_not_looked_at_for_long(masks: Masks, part: str) -> None:
     text = part * (65_536 // len(part))
     began_s = time.process_time()
