@@ -42,11 +42,12 @@ LONG_FUNCTIONS: dict[str, int] = {}
 # are free everywhere.
 BROAD_EXCEPTS = {
     "src/sky/agent/failure.py:guarded": "runs what a user's objects define: pickling and printing of errors",
+    "src/sky/agent/payload.py:packs": "a class may answer with anything when asked whether it can be pickled",
     "src/sky/agent/run.py:Lane.run": "runs a user's function; whatever it raises is its outcome",
     "src/sky/api/agent/connect.py:_Line._written": "one bad report must not keep back all other news",
     "src/sky/client/aside.py:aside.run": "carries whatever is raised from its thread to the event loop",
     "src/sky/client/handles.py:in_background.run": "settles a future with whatever its thread raises",
-    "src/sky/client/pack.py:unpack": "runs what a user's class defines while it is unpickled",
+    "src/sky/client/pack.py:unpack_from": "runs what a user's class defines while it is unpickled",
     "src/sky/kit/supervise.py:forever": "keeps a background task alive",
     "src/sky/reconcile/runner.py:Runner.look": "one poisoned row must not stop the loop of all others",
     "src/sky/store/db.py:Database._attend": "hands what an attending verb raised to whoever attends",

@@ -46,6 +46,40 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
+class Model:
+    @sky.function
+    def score(self, value: float, *, times: int = 1) -> str:
+        return str(value * times)
+
+    @staticmethod
+    @sky.function
+    def half(value: int) -> float:
+        return value / 2
+
+
+def methods(compute: sky.Compute, model: Model) -> None:
+    assert_type(model.score(1.0, times=2), sky.Pending[str])
+    assert_type(model.score(1.0) >> compute, str)
+    assert_type(model.score.local(1.0), str)
+    assert_type(Model.half(3) >> compute, float)
+    assert_type(sky.map(model.score, [1.0, 2.0]) >> compute, list[str])
+    model.score("x")  # wrong
+    model.score()  # wrong
+    train >> compute  # wrong
+    train.remote(1)  # wrong
+    list(train(1))  # wrong
+
+
+def named() -> None:
+    sky.Compute("dev", nodes=(0, 4))
+    sky.Compute(name="dev", volumes=[], ttl=60)
+    sky.Compute("dev", ttl="10m")  # wrong
+    try:
+        raise sky.errors.TaskTimedOut("too long", "tsk_1")
+    except sky.errors.CallError as error:
+        assert_type(error.task, str)
+
+
 def blocking(compute: sky.Compute) -> None:
     assert_type(train(10), sky.Pending[float])
     assert_type(train(10) >> compute, float)

@@ -37,7 +37,7 @@ CREDENTIALS = [
 ]
 NOT_CREDENTIALS = [
     ("MAX_TOKENS", "512"),
-    ("PWD", "/home/somebody/project"),
+    ("PWD", "/srv/project"),
     ("MAX_TOKEN_LENGTH", "512"),
     ("NUM_TOKEN", "5"),
     ("PAD_TOKEN_ID", "0"),

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import io
-import time
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, cast
+
+from sky.kit.clock import SystemClock
 
 PACK_ERROR = "sky.PackError"
 """What a node calls it when a call cannot be read there, or its result cannot be sent back."""
@@ -21,6 +22,7 @@ DEPTH_MAX = 40
 WIDTH_MAX = 10_000
 """So many parts of one value are tried at most."""
 TEXT_CHARS_MAX = 60
+_clock = SystemClock()
 
 
 class Culprit(NamedTuple):
@@ -53,7 +55,7 @@ def find(value: Any, packs: Callable[[Any], bool], names: Mapping[int, str] | No
 
     ``names`` are what to call the elements of ``value`` where it is a tuple.
     """
-    deadline_s = time.monotonic() + SEARCH_S
+    deadline_s = _clock.monotonic_s() + SEARCH_S
     place, note, seen = "", "", {id(value)}
     steps = _named(value, names) if names is not None else _steps(value)
     found: Any = None
@@ -78,7 +80,7 @@ def _first_bad(
     steps: Iterator[_Step], packs: Callable[[Any], bool], seen: set[int], deadline_s: float
 ) -> _Step | None:
     for count, step in enumerate(steps):
-        if count >= WIDTH_MAX or time.monotonic() > deadline_s:
+        if count >= WIDTH_MAX or _clock.monotonic_s() > deadline_s:
             return None
         if id(step.value) not in seen and not packs(step.value):
             return step
