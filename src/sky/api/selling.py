@@ -16,6 +16,7 @@ from sky.domain.catalogue import Catalogue
 from sky.domain.job_errors import JobRefused
 from sky.verbs.job_rules import Offering
 from sky.verbs.jobs import Customer
+from sky.verbs.webhooks import Sealing
 
 MIB = 1024**2
 
@@ -72,6 +73,11 @@ class JobSettings:
     log_bytes_max: int = 8 * MIB
 
 
+def no_secrets() -> Sealing:
+    """How a deployment keeps secrets that sells nothing: it has none."""
+    return Sealing(lambda _: b"", lambda _: {})
+
+
 @dataclass(frozen=True, slots=True)
 class Selling:
     """The parts of the paid-job face. ``offering`` gives the catalogue as it is now."""
@@ -82,6 +88,7 @@ class Selling:
     sells: bool = True
     storage: Storage | None = None
     token_of: Callable[[str], str] = str
+    sealing: Sealing = field(default_factory=no_secrets)
 
 
 class _Nobody:

@@ -19,6 +19,7 @@ from sky.server.keys import Keys
 from sky.server.settings import Settings
 from sky.store.db import Database
 from sky.verbs.job_rules import Offering
+from sky.verbs.webhooks import Sealing
 
 
 def selling_of(
@@ -44,7 +45,13 @@ def selling_of(
         sells=chosen.jobs,
         storage=SignedFiles(keys.sign_address, base_url) if chosen.jobs else None,
         token_of=keys.job_token,
+        sealing=sealing_of(chosen, keys),
     )
+
+
+def sealing_of(chosen: Settings, keys: Keys) -> Sealing:
+    """How secrets of webhooks are kept."""
+    return Sealing(keys.seal, keys.unseal, loopback=chosen.webhook_loopback)
 
 
 def _offering(chosen: Settings, listed: Catalogue) -> Offering:

@@ -73,6 +73,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(description="Whether the image `local` runs a paid command as a process of this computer."),
     ] = False
+    webhook_loopback: Annotated[
+        bool,
+        Meta(description="Whether webhooks may go to this computer itself, over plain http too: for tests."),
+    ] = False
+    allow_private_inputs: Annotated[
+        bool,
+        Meta(description="Whether inputs of paid jobs may come from addresses that are not public."),
+    ] = False
     job_ceiling_seconds: Annotated[
         int, Meta(ge=1, le=86_400, description="Longest runtime of a paid job in seconds.")
     ] = 14_400

@@ -35,8 +35,9 @@ from sky.reconcile.pool import ProviderPool, RowPool
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
 from sky.reconcile.watch import Watch
+from sky.reconcile.webhooks import Webhooks
 from sky.server.keys import Keys
-from sky.server.selling import selling_of
+from sky.server.selling import sealing_of, selling_of
 from sky.server.settings import Settings
 from sky.store.blobs import Blobs
 from sky.store.db import Committed, Database
@@ -45,6 +46,7 @@ from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.verbs.job_steps import JobRules
 from sky.verbs.spec_rules import ensure_default
+from sky.verbs.webhooks import Sealing
 
 TICK_STALE_S = 15.0
 """A daemon whose loops have not ticked for this long is not ready."""
@@ -76,8 +78,15 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         return agent_setup(node_id, case, keys, base_url(), url_file)
 
     rules = rules_of(registry, seal)
-    jobs = JobRules(rules, keys.job_token, host_jobs=settings.allow_host_jobs)
-    runner = make_runner(db, clock, pool, keys.node_token_hash, agent_for, jobs=jobs)
+    jobs = JobRules(
+        rules,
+        keys.job_token,
+        host_jobs=settings.allow_host_jobs,
+        private_inputs=settings.allow_private_inputs,
+    )
+    runner = make_runner(
+        db, clock, pool, keys.node_token_hash, agent_for, jobs=jobs, sealing=sealing_of(settings, keys)
+    )
     signals, hub = Signals(), Hub()
     connect_listeners(db, runner, signals, hub)
     services = Services(
@@ -131,6 +140,7 @@ def make_runner(
     *,
     hints: bool = True,
     jobs: JobRules | None = None,
+    sealing: Sealing | None = None,
 ) -> Runner:
     """All loops, over one database; those of paid jobs only where there are ``jobs``."""
     loops: list[InnerLoop | OuterLoop] = [
@@ -144,6 +154,8 @@ def make_runner(
     ]
     if jobs is not None:
         loops.append(Jobs(jobs))
+    if sealing is not None:
+        loops.append(Webhooks(db, clock, sealing))
     # One daemon at a time uses an embedded database (its folder is locked): it finds its own claims again.
     runner = Runner(db, clock, loops, holder="embedded", hints=hints)
     if hints:

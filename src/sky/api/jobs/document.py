@@ -33,6 +33,7 @@ TAGS = {
     "catalogue": "What is sold, for anybody to read.",
     "jobs": "Jobs of the account that a key belongs to.",
     "meta": "The service itself.",
+    "webhooks": "Addresses that hear of your jobs.",
     "internal": "Called by the node of a job, with the job's own token.",
 }
 GOOD = {200: "Here it is.", 201: "The job is accepted.", 202: "It is ended; its machine is given back."}
@@ -115,7 +116,11 @@ def _operation(op: JobOperation) -> dict[str, Any]:
 
 def _in_path(name: str) -> dict[str, Any]:
     """A part of an address that we made ourselves."""
-    told = {"token": "What the address allows, signed.", "name": "The file's name."}[name]
+    told = {
+        "token": "What the address allows, signed.",
+        "name": "The file's name.",
+        "delivery": "A delivery.",
+    }[name]
     return {"name": name, "in": "path", "required": True, "description": told, "schema": {"type": "string"}}
 
 

@@ -15,7 +15,7 @@ from sky.domain.account import InUse
 from sky.domain.job import QUEUED, JobView, StepView
 from sky.kit import codec, ids
 from sky.store.prepared import inserted, prepared
-from sky.store.rows import ledger
+from sky.store.rows import ledger, webhooks
 from sky.store.schema import blobs, computes, executions, nodes, tasks
 from sky.store.schema_jobs import JOB_IS_LIVE, job_events, jobs
 from sky.store.sql import Row, many, one
@@ -39,7 +39,8 @@ def note(tx: Tx, job_id: str, owner: str, kind: str, data: Mapping[str, Any] | N
         "at_us": tx.now_us,
     }
     _NOTE.run(tx.connection, row)
-    tx.touch(f"webhooks/{owner}")
+    for webhook_id in webhooks.listening(tx.connection, owner):
+        tx.touch(f"webhooks/{webhook_id}")
     tx.signal(f"job/{job_id}")
 
 

@@ -1,0 +1,92 @@
+"""Tells webhook endpoints what happened to their owner's jobs, at least once each.
+
+Decides: when a delivery is tried again, and when an endpoint is left alone. Never: lets one endpoint wait
+for another. Follows: each pass sends at most one message; what is noted before it is sent is sent again
+after a crash, under the same id.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sky.kit.clock import SECOND_US, Clock
+from sky.reconcile.passes import Done, OuterLoop
+from sky.reconcile.sender import Sender, Sent
+from sky.store.db import Database
+from sky.store.rows import webhooks as rows
+from sky.store.sql import Row
+from sky.store.tx import Tx
+from sky.verbs import webhooks as verbs
+from sky.wire import jobs as wire
+from sky.wire.webhooks import payload
+
+RETRY_S = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+"""How long after each try that failed the next one comes: ten tries over about three days."""
+GONE = 410
+
+
+class Webhooks(OuterLoop):
+    """One pass: spread new events, send the delivery that is due, write what became of it."""
+
+    name: ClassVar[str] = "webhooks"
+
+    def __init__(self, db: Database, clock: Clock, sealing: verbs.Sealing) -> None:
+        self._db = db
+        self._clock = clock
+        self._sealing = sealing
+        self._sender = Sender(loopback=sealing.loopback)
+
+    async def look(self, key_id: str) -> Done:
+        webhook = await self._db.write(lambda tx: _spread(tx, key_id))
+        if webhook is None:
+            return Done("there is no such endpoint, or it is disabled")
+        delivery = await self._db.read(lambda c: rows.due(c, key_id))
+        if delivery is None:
+            return Done("everything is delivered")
+        now_us = self._clock.now_us()
+        if delivery["due_us"] > now_us:
+            return Done("the next try has its time", delivery["due_us"])
+        sent = await self._send(webhook, delivery, now_us)
+        return Done(
+            f"sent: {sent.error or sent.status}",
+            now_us,
+            lambda tx: _note(tx, webhook, delivery, sent),
+        )
+
+    async def _send(self, webhook: Row, delivery: Row, now_us: int) -> Sent:
+        event = wire.Event(
+            id=delivery["event_id"],
+            object="compute.event",
+            job_id=delivery["job_id"],
+            type=delivery["type"],
+            created_at=delivery["at_us"] // SECOND_US,
+            data=delivery["data"],
+        )
+        secrets = verbs.signing(webhook["secrets"], self._sealing, now_us)
+        body = payload(event, delivery["event_seq"])
+        return await self._sender.send(webhook["url"], event.id, now_us // SECOND_US, body, secrets)
+
+
+def _spread(tx: Tx, webhook_id: str) -> Row | None:
+    webhook = rows.find(tx.connection, webhook_id)
+    if webhook is None or not webhook["enabled"]:
+        return None
+    rows.spread(tx, webhook)
+    return webhook
+
+
+def _note(tx: Tx, webhook: Row, delivery: Row, sent: Sent) -> None:
+    attempts = delivery["attempts"] + 1
+    values: dict[str, Any] = {
+        "attempts": attempts,
+        "last_status": sent.status,
+        "last_error": sent.error,
+        "due_us": None,
+        "state": "delivered" if sent.taken else "failed",
+    }
+    if sent.status == GONE:
+        reason = "the endpoint answered 410: it wants no more events"
+        rows.change(tx, webhook["id"], {"enabled": False, "disabled_reason": reason})
+    elif not sent.taken and attempts <= len(RETRY_S):
+        values |= {"state": "pending", "due_us": tx.now_us + RETRY_S[attempts - 1] * SECOND_US}
+    rows.tried(tx, delivery["id"], values)
