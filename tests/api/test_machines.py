@@ -76,6 +76,19 @@ def test_a_client_that_leaves_takes_its_command_with_it(
     tools.until(lambda: not Path(f"/proc/{pid}").exists(), "the command was stopped")
 
 
+def test_a_node_tells_how_it_is(api: Any, ready: dict[str, Any], tools: Any) -> None:
+    nodes = f"/v1/computes/{ready['id']}/nodes?include_terminal=false"
+
+    def told() -> bool:
+        return all("cpu_percent" in node["metrics"] for node in api("GET", nodes).json["items"])
+
+    tools.until(told, "every node has told its gauges")
+    first = api("GET", nodes).json["items"][0]
+    gauges = api("GET", f"/v1/computes/{ready['id']}/nodes/{first['id']}").json["metrics"]
+    assert 0 < gauges["memory_used_bytes"] < gauges["memory_total_bytes"]
+    assert 0 <= gauges["cpu_percent"] <= 100
+
+
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 

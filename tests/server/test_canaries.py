@@ -11,6 +11,10 @@ import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
 
+from sky.kit.masks import Masks
+from sky.server.keys import Keys
+from sky.server.wiring import hidden
+
 TOKEN = "Tzq-9f83hKdPw-canary-one"
 IN_ENVIRONMENT = "kP72-canary-two-xyzzy"
 SHAPED = "hf_" + "Canary3" * 6
@@ -61,3 +65,12 @@ def test_no_canary_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert canary not in done.stderr.partition("Traceback")[0]
         # The last part of it, which the next piece of an over-long line begins with.
         assert canary[12:] not in shown
+
+
+def test_credentials_are_known_once_they_are_sealed_or_opened(tmp_path: Path) -> None:
+    keys, credential = Keys(tmp_path), "provider-canary-three"
+    sealing, opening = Masks(), Masks()
+    sealed = hidden(keys, sealing)[0]({"token": credential})
+    assert sealing.hide(f"refused: {credential}") == "refused: ***"
+    assert hidden(keys, opening)[1](sealed) == {"token": credential}
+    assert opening.hide(f"refused: {credential}") == "refused: ***"
