@@ -129,6 +129,7 @@ class Streamed:
         self._response = response
         self._give_back = give_back
         self._closed = False
+        self._kept = True
         self.status = response.status
         self.headers = _headers(response)
 
@@ -145,6 +146,11 @@ class Streamed:
                 return
             yield piece
 
+    def hold_little(self, unread_bytes: int) -> None:
+        """Let about so much pile up unread, so that a reader that stops is noticed at the other end."""
+        self._connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread_bytes)
+        self._kept = False
+
     def abort(self) -> None:
         """Make whoever reads this in another thread stop: their read raises or ends."""
         self._connection.abort()
@@ -153,7 +159,7 @@ class Streamed:
         if self._closed:
             return
         self._closed = True
-        if self._response.length == 0 and not self._response.will_close:
+        if self._kept and self._response.length == 0 and not self._response.will_close:
             self._give_back(self._connection)
             return
         self._connection.abort()

@@ -8,6 +8,7 @@ Follows: for programs that live in an event loop, and for streams that are read 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
@@ -82,9 +83,12 @@ class AsyncHttp:
 
     @asynccontextmanager
     async def open(
-        self, call: Call[Any], *, patience_s: float | None = None
+        self, call: Call[Any], *, patience_s: float | None = None, unread_bytes: int | None = None
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Begin one operation and hand over its answer in pieces as they arrive."""
+        """Begin one operation and hand over its answer in pieces as they arrive.
+
+        About ``unread_bytes`` may pile up unread, so that a reader that stops is noticed at the other end.
+        """
         attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
         while True:
             try:
@@ -101,6 +105,9 @@ class AsyncHttp:
                     raise refusal(call, reply)
                 pause = again
             await self._pass(pause)
+        if unread_bytes is not None:
+            line = response.extensions["network_stream"].get_extra_info("socket")
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, unread_bytes)
         try:
             yield _arriving(response)
         finally:

@@ -36,6 +36,8 @@ FRAME_BYTES_MAX = 1024**3
 END_WAIT_S = 2
 """How long the end of a call is waited for after its last item, before the stream is opened again."""
 PAUSE_LONGEST_S = 1.0
+UNREAD_BYTES = 32 * 1024
+"""Of items that were sent and nobody has asked for, about so much waits in the connection."""
 
 _frames: msgspec.msgpack.Decoder[v1.Frame] = msgspec.msgpack.Decoder(v1.Frame)
 
@@ -196,7 +198,9 @@ class Source:
                             answer = next(pieces, None)
                         case Connect():
                             connection.close()
-                            pieces = connection.enter_context(self._http.open(step.call)).pieces()
+                            stream = connection.enter_context(self._http.open(step.call))
+                            stream.hold_little(UNREAD_BYTES)
+                            pieces = stream.pieces()
                         case Do():
                             answer = step.work()
                         case Pause():
@@ -223,7 +227,9 @@ class Source:
                             answer = None if pieces is None else await anext(pieces, None)
                         case Connect():
                             await connection.aclose()
-                            pieces = await connection.enter_async_context(http.open(step.call))
+                            pieces = await connection.enter_async_context(
+                                http.open(step.call, unread_bytes=UNREAD_BYTES)
+                            )
                         case Do():
                             answer = await aside(step.work)
                         case Pause():
