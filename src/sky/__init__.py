@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sky.client.errors import DaemonStartFailed as DaemonStartFailed
     from sky.client.errors import DaemonStopFailed as DaemonStopFailed
     from sky.client.errors import DaemonUnreachable as DaemonUnreachable
+    from sky.client.errors import DuplicationNotAcknowledged as DuplicationNotAcknowledged
     from sky.client.errors import InvalidRequest as InvalidRequest
     from sky.client.errors import LeaseHeld as LeaseHeld
     from sky.client.errors import NotEntered as NotEntered
@@ -69,7 +70,8 @@ _WHERE = {
     "compute": "Compute",
     "errors": (
         "AccessDenied ApiError CallError CapabilityMismatch ComputeFailed Conflict DaemonError "
-        "DaemonStartFailed DaemonStopFailed DaemonUnreachable InvalidRequest LeaseHeld NotEntered "
+        "DaemonStartFailed DaemonStopFailed DaemonUnreachable DuplicationNotAcknowledged InvalidRequest "
+        "LeaseHeld NotEntered "
         "NotFound NotInCall PackError SkyError TaskCancelled TaskFailed TaskIndeterminate "
         "TaskTimedOut"
     ),
@@ -101,6 +103,7 @@ __all__ = [
     "DaemonStartFailed",
     "DaemonStopFailed",
     "DaemonUnreachable",
+    "DuplicationNotAcknowledged",
     "Function",
     "Future",
     "Image",

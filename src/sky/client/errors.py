@@ -12,6 +12,7 @@ Never: raised bare, or with an empty message.
     │   ├── Conflict                409: what is there already forbids it
     │   │   ├── RevisionConflict    412: somebody changed it in between
     │   │   ├── LeaseHeld           409: another process holds this compute
+    │   │   ├── DuplicationNotAcknowledged  409: a retry may run twice what may have run
     │   │   ├── NameTaken           409: another compute or provider has this name
     │   │   └── CursorExpired       410: the events after this place are no longer kept
     │   ├── NotAccepting            409, 422: the compute is deleting, failed, or not connected
@@ -102,6 +103,10 @@ class NameTaken(Conflict):
     """The name belongs to another one."""
 
 
+class DuplicationNotAcknowledged(Conflict):
+    """What may have run already is run again only by who accepts that: ``acknowledge_duplication``."""
+
+
 class CursorExpired(Conflict):
     """The events after this place are no longer kept."""
 
@@ -122,6 +127,7 @@ _BY_CODE: dict[str, type[ApiError]] = {
     "not_found": NotFound,
     "revision_conflict": RevisionConflict,
     "lease_held": LeaseHeld,
+    "duplication_not_acknowledged": DuplicationNotAcknowledged,
     "name_taken": NameTaken,
     "cursor_expired": CursorExpired,
     "compute_not_connected": NotAccepting,
