@@ -87,6 +87,14 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
     )
 
 
+def _reason(error: Exception) -> str:
+    """Why a message could not be sent, as its sender may know it."""
+    for one in (error, error.__cause__, getattr(error, "os_error", None)):
+        if isinstance(one, NotPublicError):
+            return str(one)
+    return f"{type(error).__name__}: {error}"[:REASON_CHARS_MAX]
+
+
 class Sender:
     """Sends messages, each over a connection of its own."""
 
@@ -119,7 +127,7 @@ class Sender:
         except TimeoutError:
             return Sent(None, f"no answer within {TIMEOUT_S:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Sent(None, f"{type(error).__name__}: {error}"[:REASON_CHARS_MAX])
+            return Sent(None, _reason(error))
 
     def _check_literal(self, url: str) -> None:
         """An address that is written as numbers is looked up by nobody, so it is looked at here."""

@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     webhook_loopback: Annotated[
         bool,
-        Meta(description="Whether webhooks may go to this computer itself, over plain http too: for tests."),
+        Meta(description="Whether webhooks may go to this computer itself, for trying them out."),
     ] = False
     allow_private_inputs: Annotated[
         bool,

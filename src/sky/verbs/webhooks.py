@@ -23,7 +23,7 @@ from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.wire import webhooks as wire
 
-SECRET_PREFIX = "whsec_"
+SECRET_FORM = "whsec_{}"
 SECRET_BYTES = 32
 ENDPOINTS_MAX = 20
 OLD_SECRET_US = 24 * 3600 * 1_000_000
@@ -45,8 +45,9 @@ def create(tx: Tx, owner: str, body: wire.WebhookCreate, sealing: Sealing) -> tu
         msg = f"you have {ENDPOINTS_MAX} endpoints, as many as an account may have; delete one"
         raise JobRefused("invalid_url", msg, param="url")
     secret = new_secret()
+    webhook_id = ids.new("webhook")
     row = {
-        "id": ids.new("webhook"),
+        "id": webhook_id,
         "owner": owner,
         "url": body.url,
         "secrets": sealing.seal({"now": secret}),
@@ -55,7 +56,7 @@ def create(tx: Tx, owner: str, body: wire.WebhookCreate, sealing: Sealing) -> tu
         "created_us": tx.now_us,
     }
     webhooks.add(tx, row)
-    return row["id"], secret
+    return webhook_id, secret
 
 
 def change(tx: Tx, row: Row, body: wire.WebhookPatch, sealing: Sealing) -> None:
@@ -141,4 +142,4 @@ def _types(types: tuple[str, ...]) -> list[str]:
 
 def new_secret() -> str:
     """A fresh signing secret."""
-    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+    return SECRET_FORM.format(base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode())

@@ -1,0 +1,71 @@
+"""Where a webhook may go: public addresses alone, however they are spelled and whatever a name leads to."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from aiohttp.abc import ResolveResult
+
+from sky.reconcile import sender
+from sky.reconcile.sender import NotPublicError, PublicResolver, check_address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fd00::1",
+        "ff02::1",
+        "::ffff:10.0.0.1",
+        "::ffff:169.254.169.254",
+    ],
+)
+def test_a_private_address_is_refused(address: str) -> None:
+    with pytest.raises(NotPublicError):
+        check_address(address, loopback=False)
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"])
+def test_a_public_address_is_taken(address: str) -> None:
+    check_address(address, loopback=False)
+
+
+def test_the_setting_allows_this_computer_and_nothing_else() -> None:
+    check_address("127.0.0.1", loopback=True)
+    with pytest.raises(NotPublicError):
+        check_address("10.0.0.1", loopback=True)
+
+
+async def test_a_name_with_one_private_address_among_public_ones_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [
+        ResolveResult(hostname="x", host=host, port=443, family=socket.AF_INET, proto=0, flags=0)
+        for host in ("93.184.216.34", "10.0.0.1")
+    ]
+
+    class Names:
+        async def resolve(self, *_: object) -> list[ResolveResult]:
+            return found
+
+        async def close(self) -> None:
+            return
+
+    monkeypatch.setattr(sender.aiohttp, "ThreadedResolver", Names)
+    resolver = PublicResolver(loopback=False)
+    with pytest.raises(NotPublicError, match=r"10\.0\.0\.1"):
+        await resolver.resolve("x", 443)
+    del found[1]
+    assert await resolver.resolve("x", 443) == found
