@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,9 @@ class Shop:
 
     def told(self, job_id: str) -> list[str]:
         return [row["type"] for row in self.world.rows(job_events) if row["job_id"] == job_id]
+
+    def has_told(self, job_id: str, kind: str) -> Callable[[], bool]:
+        return lambda: kind in self.told(job_id)
 
     async def balances(self) -> tuple[int, int]:
         return await self.world.db.read(lambda c: ledger.balances(c, self.account))
@@ -280,8 +283,7 @@ async def test_a_top_up_while_the_balance_runs_out_lets_the_job_go_on(tmp_path: 
     shop = Shop(World(tmp_path), seconds=9_000.0, paid=8 * MICRO)
     await shop.open()
     job_id = await shop.submit(max_runtime_seconds=14_400)
-    exhausted = lambda: "billing.balance_exhausted" in shop.told(job_id)  # noqa: E731
-    await shop.world.settle(exhausted, seconds=20_000.0, step_s=5.0)
+    await shop.world.settle(shop.has_told(job_id, "billing.balance_exhausted"), seconds=20_000.0, step_s=5.0)
     await shop.world.db.write(lambda tx: accounts.pay_in(tx, "acme", 50 * MICRO, "pay-2"))
     await shop.world.settle(shop.over(job_id), seconds=20_000.0, step_s=5.0)
     await shop.check()

@@ -1,6 +1,7 @@
 """Customers' accounts as an operator keeps them: make one, pay in, limit, suspend, close; and their keys.
 
-Decides: what each writes. Never: shows a key twice. Follows: a payment counts once, however often it is told.
+Decides: what each writes. Never: shows a key twice.
+Follows: a payment counts once, however often it is told.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What is sold, for anybody to read: SKUs, clouds, templates; and whether the service is there.
 
-Decides: nothing. Never: asks for a key. Follows: what is listed is what a submit is judged by.
+Decides: nothing. Never: asks for a key.
+Follows: what is listed is what a submit is judged by.
 """
 
 from __future__ import annotations
