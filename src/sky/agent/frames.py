@@ -30,6 +30,9 @@ class Setup(Frame, frozen=True, tag=0):
     results: str
     memory_bytes: int | None
     accelerators: tuple[str, ...]
+    url: str
+    url_file: str | None = None
+    """The daemon's address, and the file that has it as it is now."""
     included: str | None = None
     """The folder of the image's included files."""
     plugins: tuple[tuple[str, dict[str, Any]], ...] = ()

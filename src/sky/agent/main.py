@@ -270,6 +270,8 @@ class Agent:
                 results=str(settings.results),
                 memory_bytes=settings.memory_bytes,
                 accelerators=settings.spec.accelerators,
+                url=settings.url,
+                url_file=None if settings.url_file is None else str(settings.url_file),
                 included=None if files is None else str(files),
                 plugins=tuple((plugin.kind, plugin.params) for plugin in settings.spec.plugins),
             ),

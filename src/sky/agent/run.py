@@ -24,6 +24,7 @@ from sky.agent.failure import Failure
 from sky.agent.frames import Call, Done, Setup, Yielded
 from sky.agent.functions import Function
 from sky.agent.guard import Scope
+from sky.agent.job_node import JobNode
 from sky.agent.payload import Packed
 from sky.agent.port import Closed, Credits, Port
 from sky.agent.steps import Step
@@ -199,7 +200,7 @@ class _Attempt:
         function = self._loaded = self._function.load()
         if isinstance(function, Step):
             self._stage = "call"
-            self.packed = function.run(call.args, call.args_path)
+            self.packed = function.run(call.args, call.args_path, JobNode.of(self._around.setup))
             return
         self._stage = "arguments"
         arguments: Any = payload.unpack_from(call.args, call.args_path)

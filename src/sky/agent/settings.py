@@ -102,13 +102,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def daemon_url(self) -> str:
         """The daemon's address as it is now, without a trailing slash."""
-        if self.url_file is not None:
-            try:
-                told = msgspec.json.decode(self.url_file.read_bytes(), type=_Told)
-            except (OSError, msgspec.MsgspecError):
-                return self.url
-            return told.url.rstrip("/")
-        return self.url
+        return current_url(self.url, self.url_file)
+
+
+def current_url(url: str, url_file: Path | None) -> str:
+    """The address that ``url_file`` has now; ``url`` when there is none to be read."""
+    if url_file is None:
+        return url
+    try:
+        told = msgspec.json.decode(url_file.read_bytes(), type=_Told)
+    except (OSError, msgspec.MsgspecError):
+        return url
+    return told.url.rstrip("/")
 
 
 class _Told(msgspec.Struct, frozen=True):

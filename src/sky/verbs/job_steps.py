@@ -32,11 +32,13 @@ REPEATS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """What a deployment lets jobs do. ``token_of`` is the upload token of a job."""
+    """What a deployment lets jobs do. ``token_of`` is the upload token of a job; ``private_inputs``: inputs
+    may come from addresses that are not public."""
 
     rules: Rules
     token_of: Callable[[str], str]
     host_jobs: bool
+    private_inputs: bool = False
 
 
 def owner_key(job_id: str) -> str:
@@ -97,4 +99,5 @@ def order_of(job: Mapping[str, Any], rules: JobRules) -> steps.Order:
         gpu_count=job["gpu_count"],
         upload_token=rules.token_of(job["id"]),
         host_allowed=rules.host_jobs,
+        private_inputs=rules.private_inputs,
     )

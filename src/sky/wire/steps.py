@@ -43,6 +43,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int
     upload_token: str
     host_allowed: bool
+    private_inputs: bool = False
+    """Whether inputs may come from addresses that are not public."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -53,11 +55,13 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step returns. ``exit_code`` and ``timed_out`` are of the command; ``files`` of the upload."""
+    """What a step returns. ``exit_code``, ``timed_out`` and ``out_of_memory`` are of the command; ``files``
+    of the upload."""
 
     failed: Failed | None = None
     exit_code: int | None = None
     timed_out: bool = False
+    out_of_memory: bool = False
     files: int | None = None
 
 

@@ -1,0 +1,65 @@
+"""Which container engine this computer has, and whether it works.
+
+Decides: podman before docker, and what counts as working: it answers a question about itself.
+Never: starts a container. Follows: an engine whose commands are installed and whose service is not running
+is none, and the reason says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+PROBE_SECONDS_MAX = 30.0
+REASON_CHARS_MAX = 400
+_QUESTIONS: tuple[tuple[Literal["podman", "docker"], tuple[str, ...]], ...] = (
+    ("podman", ("info", "--format", "{{.Host.Security.Rootless}}")),
+    ("docker", ("version", "--format", "{{.Server.Version}}")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine that answers. ``rootless``: it may do no more than the user it runs as."""
+
+    name: Literal["podman", "docker"]
+    program: str
+    rootless: bool
+
+
+def find(environment: Mapping[str, str]) -> Engine | str:
+    """The engine to use, or why there is none. Takes up to a second, and blocks."""
+    reasons: list[str] = []
+    for name, question in _QUESTIONS:
+        program = shutil.which(name, path=environment.get("PATH"))
+        if program is None:
+            reasons.append(f"{name} is not installed")
+            continue
+        try:
+            answer = subprocess.run(
+                [program, *question],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_SECONDS_MAX,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            reasons.append(f"{name} does not work: {error}")
+            continue
+        said = answer.stdout.decode("utf-8", "replace").strip()
+        if answer.returncode == 0 and said:
+            return Engine(name, program, rootless=said == "true")
+        reasons.append(f"{name} does not work: {reason(answer.stderr)}")
+    return "; ".join(reasons)
+
+
+def reason(stderr: bytes) -> str:
+    """What an engine gave as its reason for failing."""
+    lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("Error", "error", "Cannot", "docker:"))] or lines
+    text = told[-1] if told else "it does not say why"
+    return text.removeprefix("Error: ").removeprefix("docker: ")[:REASON_CHARS_MAX]
