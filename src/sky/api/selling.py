@@ -8,6 +8,7 @@ Follows: without a job store (``sells`` False) the catalogue is served, and noth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from sky.domain.account import Limits
 from sky.domain.catalogue import Catalogue
 from sky.domain.job_errors import JobRefused
 from sky.verbs.job_rules import Offering
-from sky.verbs.jobs import Customer
+from sky.verbs.jobs import Customer, Wanted
 from sky.verbs.webhooks import Sealing
 
 MIB = 1024**2
@@ -30,11 +31,28 @@ class KeyHolder:
     refused: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What a customer may spend, and what is held for its jobs, in micro-dollars."""
+
+    available_micro: int
+    held_micro: int
+
+
 class Accounts(Protocol):
-    """Where keys are known: here, or at a console."""
+    """Where keys are known and balances kept: here, or at a console."""
 
     async def holder(self, key: str | None) -> KeyHolder:
         """Whose key that is. Raises JobRefused: ``missing_key``, ``invalid_key``, or that nobody can say."""
+        ...
+
+    def held(self, customer: Customer, wanted: Wanted) -> AbstractAsyncContextManager[str | None]:
+        """Around the writing of a job: elsewhere its money is held first, and given back if none is written.
+        Gives the id that the job must have; None: any, for its money is held as it is written."""
+        ...
+
+    async def balance(self, customer: Customer) -> Balance:
+        """What a customer has. Raises JobRefused when nobody can say."""
         ...
 
 
@@ -97,6 +115,14 @@ class _Nobody:
     async def holder(self, key: str | None) -> KeyHolder:
         del key
         raise JobRefused("missing_key", "this deployment sells nothing, and knows no keys")
+
+    def held(self, customer: Customer, wanted: Wanted) -> AbstractAsyncContextManager[str | None]:
+        del customer, wanted
+        return nullcontext()
+
+    async def balance(self, customer: Customer) -> Balance:
+        del customer
+        return Balance(0, 0)
 
 
 def nothing_sold() -> Selling:

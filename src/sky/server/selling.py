@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sky.api.jobs.console import ConsoleKeys
 from sky.api.jobs.files import SignedFiles
 from sky.api.jobs.keys import LocalKeys, ShapeOnly
-from sky.api.selling import JobSettings, Selling
+from sky.api.selling import Accounts, JobSettings, Selling
+from sky.console.bridge import Bridge
 from sky.domain.account import TIERS, Limits
 from sky.domain.catalogue import Catalogue
 from sky.kit.clock import Clock
@@ -23,7 +25,7 @@ from sky.verbs.webhooks import Sealing
 
 
 def selling_of(
-    chosen: Settings, db: Database, clock: Clock, keys: Keys, base_url: Callable[[], str]
+    chosen: Settings, db: Database, clock: Clock, keys: Keys, base_url: Callable[[], str], bridge: Bridge
 ) -> Selling:
     """What a daemon with these settings sells. Raises CatalogueError."""
     listed = catalogue.read(chosen.catalogue or catalogue.SHIPPED)
@@ -37,16 +39,28 @@ def selling_of(
         ),
         platform=Limits(chosen.platform_jobs_max, None, {"all": chosen.platform_gpus_max}),
     )
-    accounts = LocalKeys(db, clock, lambda: rates.limits) if chosen.jobs else ShapeOnly()
     return Selling(
         offering=lambda: _offering(chosen, listed),
-        accounts=accounts,
+        accounts=_accounts(chosen, db, clock, rates, bridge),
         settings=rates,
         sells=chosen.jobs,
         storage=SignedFiles(keys.sign_address, base_url) if chosen.jobs else None,
         token_of=keys.job_token,
         sealing=sealing_of(chosen, keys),
     )
+
+
+def bridge_of(chosen: Settings) -> Bridge:
+    """The way to the console, if there is one."""
+    return Bridge(chosen.console_url, chosen.console_token, chosen.console_timeout_seconds)
+
+
+def _accounts(chosen: Settings, db: Database, clock: Clock, rates: JobSettings, bridge: Bridge) -> Accounts:
+    if not chosen.jobs:
+        return ShapeOnly()
+    if chosen.accounts_backend == "console":
+        return ConsoleKeys(bridge, db, clock, lambda: rates.limits, chosen.console_cache_seconds)
+    return LocalKeys(db, clock, lambda: rates.limits)
 
 
 def sealing_of(chosen: Settings, keys: Keys) -> Sealing:

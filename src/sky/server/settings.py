@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -63,6 +64,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     accounts_backend: Annotated[
         Literal["local", "console"], Meta(description="Where keys and balances are: here, or at a console.")
     ] = "local"
+    console_url: Annotated[
+        str | None,
+        Meta(description="Where the console is: https, or http on this computer. See docs/console.md."),
+    ] = None
+    console_token: Annotated[
+        str | None, Meta(description="What the daemon shows to the console; the console knows it too.")
+    ] = None
+    console_cache_seconds: Annotated[
+        float, Meta(ge=0, le=60, description="How long a key that the console knew is not asked about again.")
+    ] = 60.0
+    console_timeout_seconds: Annotated[
+        float, Meta(gt=0, le=30, description="How long the console may take to answer.")
+    ] = 10.0
     upstreams: Annotated[
         str, Meta(description="Kinds of provider that paid jobs may use, separated by commas.")
     ] = "local"
@@ -142,7 +156,21 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
     if settings.port is not None and not 0 <= settings.port <= 65_535:
         msg = f"port: {settings.port} is not a port; expected 0 to 65535"
         raise SettingsError(msg)
+    if settings.console_url is not None and not _safe(settings.console_url):
+        msg = f"console_url: {settings.console_url!r} is neither https nor http on a loopback address"
+        raise SettingsError(msg)
     return settings
+
+
+def _safe(url: str) -> bool:
+    """Whether keys may be sent there: over TLS, or without leaving this computer."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    if not parts.hostname or parts.username or parts.query or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
 
 
 def _decode(kind: type, value: object) -> object:
