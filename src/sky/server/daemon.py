@@ -57,8 +57,8 @@ class StartError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to stop; returns the exit code (0 stopped, 2 wrong settings, 3 cannot start)."""
     parser = argparse.ArgumentParser(prog="python -m sky.server.main", description="Runs the daemon.")
-    for name in ("home", "host", "port", "database"):
-        parser.add_argument(f"--{name}")
+    for field in msgspec.structs.fields(Settings):
+        parser.add_argument(f"--{field.name.replace('_', '-')}")
     given = vars(parser.parse_args(arguments))
     try:
         chosen = settings.load(given)
