@@ -15,7 +15,7 @@ import numpy
 import pytest
 
 import sky
-from sky.client import outgoing, pack
+from sky.client import outgoing, pack, standing
 from sky.client.errors import PackError
 
 LOCK = threading.Lock()
@@ -268,3 +268,28 @@ def test_what_has_not_changed_is_packed_once(monkeypatch: pytest.MonkeyPatch) ->
     array[0] = 1
     assert outgoing.prepare(same(1)).function is first
     assert len(packed) == 8
+
+
+# ── how far it is looked for changes ────────────────────────────────────────────────────────────
+
+
+def _nested(levels: int) -> list[Any]:
+    held: list[Any] = []
+    for _ in range(levels):
+        held = [held]
+    return held
+
+
+@pytest.mark.parametrize(
+    "held",
+    [list(range(100_000)), {n: n for n in range(100_000)}, [str(n) for n in range(100_000)], _nested(5_000)],
+    ids=["numbers", "table", "texts", "levels"],
+)
+def test_what_reads_more_than_can_be_compared_is_not_taken_for_unchanged(held: Any) -> None:
+    def reads() -> int:
+        return len(held)
+
+    look = standing.Look(reads)
+    assert not look.sure
+    assert not look.same(look)
+    assert look.parts <= standing.PARTS_MAX + 1, "nor is all of it kept"
