@@ -27,6 +27,7 @@ NOUNS = {
     "template": ["list"],
     "upstream": ["list"],
     "admin": ["account", "key", "ledger"],
+    "console": [],
     "server": ["start", "stop", "status", "logs"],
     "config": ["show", "validate"],
     "openapi": [],
