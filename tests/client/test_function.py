@@ -15,6 +15,7 @@ import numpy
 import pytest
 
 import sky
+from sky import errors
 from sky.client import outgoing, pack, standing
 from sky.client.errors import PackError
 
@@ -72,6 +73,9 @@ anything: Any = double
 decorate: Any = sky.function
 builtin: Any = len
 many: Any = [double(1)]
+image: Any = sky.Image
+compute: Any = sky.Compute
+target: Any = sky.Compute()
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,20 @@ many: Any = [double(1)]
         (lambda: list(anything(1)), "has no items"),
         (lambda: anything(1).result(), "has no 'result'"),
         (lambda: anything.remote(1), ">> compute"),
+        (lambda: 3 >> target, r"a value of type int.*Put @sky\.function above"),
+        (lambda: "3" @ target, r"a value of type str"),
+        (lambda: target < 3.5, r"a value of type float"),
+        (
+            lambda: builtin >> target,
+            r"len is no call: put @sky\.function above it, and call it: len\(\.\.\.\)",
+        ),
+        (lambda: many >> target, r"sky\.gather\(\*calls\) >> compute"),
+        (
+            lambda: image(pip="numpy"),
+            r"image\.pip: 'numpy' is one text where a list belongs; write \['numpy'\]",
+        ),
+        (lambda: image(includes="data"), r"image\.includes: 'data'"),
+        (lambda: compute(plugins="torch"), r"plugins: 'torch' is one text"),
         (lambda: anything.unknown, "no attribute 'unknown'"),
         (lambda: outgoing.prepare(many), r"sky\.gather\(\*calls\)"),
         (lambda: outgoing.prepare(builtin), "put @sky.function above"),
@@ -96,7 +114,7 @@ many: Any = [double(1)]
     ],
 )
 def test_what_is_typed_wrong_is_told_how_it_is_right(use: Any, said: str) -> None:
-    with pytest.raises((TypeError, AttributeError, ValueError), match=said):
+    with pytest.raises((TypeError, AttributeError, ValueError, errors.InvalidRequest), match=said):
         use()
 
 
