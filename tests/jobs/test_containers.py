@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from tests.conftest import RunningDaemon, free_port
 from tests.jobs.conftest import Boxed
-from tests.jobs.shop import Customer, body
+from tests.jobs.shop import CATALOGUE, Customer, Shop, body, refusal
+
+from sky.kit.clock import ManualClock
+from sky.kit.containers import Engine
+from sky.server.engines import BAD_SECONDS, LocalEngine
 
 GONE_S = 30.0
 
@@ -213,3 +220,48 @@ def test_a_process_of_the_node_itself_leaves_none_behind(boxed: Boxed, how: str)
 
 def environment(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+# ── machines without an engine ──────────────────────────────────────────────────────────────────
+
+
+def test_without_an_engine_a_container_is_refused_before_anything_is_held(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = tmp_path_factory.mktemp("bare")
+    (home / "bin").mkdir()
+    for program in ("setpriv", "sh", "env", "true"):
+        (home / "bin" / program).symlink_to(shutil.which(program) or "")
+    (home / "catalogue.yaml").write_text(CATALOGUE)
+    daemon = RunningDaemon(
+        home,
+        free_port(),
+        environment={
+            "PATH": str(home / "bin"),
+            "SKY_ALLOW_HOST_JOBS": "true",
+            "SKY_CATALOGUE": str(home / "catalogue.yaml"),
+        },
+    )
+    daemon.start()
+    try:
+        customer = Shop(daemon.url).customer()
+        request = body(spec__image="docker.io/library/busybox")
+        error = refusal(customer.submit(request), "upstream_unavailable", 503)
+        assert "podman is not installed; docker is not installed" in error["message"]
+        assert customer("GET", "/jobs").json()["data"] == []
+        assert customer.submit().status_code == 201, "the machine itself can be used all the same"
+    finally:
+        daemon.stop()
+
+
+def test_an_engine_that_comes_and_goes_is_noticed() -> None:
+    clock = ManualClock()
+    answers: SimpleQueue[Engine | str] = SimpleQueue()
+    engine = LocalEngine(clock, lambda _: answers.get(timeout=GONE_S))
+    assert engine.unusable() == {}, "nothing is refused before it was looked"
+    answers.put("podman is not installed")
+    until(lambda: engine.unusable() == {"local": "podman is not installed"}, "the first look")
+    clock.advance(BAD_SECONDS)
+    assert engine.unusable() == {"local": "podman is not installed"}, "what was seen last counts meanwhile"
+    answers.put(Engine("podman", "/usr/bin/podman", rootless=False))
+    until(lambda: engine.unusable() == {}, "the second look")

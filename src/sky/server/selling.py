@@ -17,6 +17,7 @@ from sky.domain.account import TIERS, Limits
 from sky.domain.catalogue import Catalogue
 from sky.kit.clock import Clock
 from sky.server import catalogue
+from sky.server.engines import LocalEngine
 from sky.server.keys import Keys
 from sky.server.settings import Settings
 from sky.store.db import Database
@@ -39,8 +40,11 @@ def selling_of(
         ),
         platform=Limits(chosen.platform_jobs_max, None, {"all": chosen.platform_gpus_max}),
     )
+    engine = LocalEngine(clock)
+    if chosen.jobs:
+        engine.unusable()
     return Selling(
-        offering=lambda: _offering(chosen, listed),
+        offering=lambda: _offering(chosen, listed, engine),
         accounts=_accounts(chosen, db, clock, rates, bridge),
         settings=rates,
         sells=chosen.jobs,
@@ -68,7 +72,7 @@ def sealing_of(chosen: Settings, keys: Keys) -> Sealing:
     return Sealing(keys.seal, keys.unseal, loopback=chosen.webhook_loopback)
 
 
-def _offering(chosen: Settings, listed: Catalogue) -> Offering:
+def _offering(chosen: Settings, listed: Catalogue, engine: LocalEngine) -> Offering:
     enabled = frozenset(name.strip() for name in chosen.upstreams.split(",") if name.strip())
     return Offering(
         catalogue=listed,
@@ -76,4 +80,5 @@ def _offering(chosen: Settings, listed: Catalogue) -> Offering:
         ceiling_seconds=chosen.job_ceiling_seconds,
         artifacts=chosen.jobs,
         host_jobs=chosen.allow_host_jobs,
+        unusable=engine.unusable() if chosen.jobs else {},
     )
