@@ -165,5 +165,6 @@ def ending(error: errors.SkyError) -> Ending:
         case _:
             for kind, code, hint in _CALL_CODES:
                 if isinstance(error, kind):
-                    return Ending(code, str(error), hint, FAILED)
+                    cause = error.details.get("cause") if isinstance(error, errors.TaskFailed) else None
+                    return Ending(str(cause or code), str(error), hint, FAILED)
             return Ending("failed", str(error), None, FAILED)
