@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sky.cli import output, render
+from sky.cli import catalogue, output, render
 from sky.cli.admin_accounts import Account, app
 from sky.cli.app import Output, below, command
 from sky.cli.connection import creating, reading
@@ -21,6 +21,8 @@ from sky.cli.output import Cell
 from sky.client import calls_admin as calls
 from sky.wire import admin
 from sky.wire.jobs import Scope
+
+__all__ = ["app", "catalogue"]
 
 keys = below(
     app,

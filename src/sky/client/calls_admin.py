@@ -19,6 +19,11 @@ def _at(*parts: str) -> str:
     return "/".join((ROOT, *(quote(part, safe="") for part in parts)))
 
 
+def get_catalogue() -> Call[admin.CatalogueStatus]:
+    """Which file is sold from, and whether its newest version holds."""
+    return getting(_at("catalogue"), admin.CatalogueStatus)
+
+
 def create_account(create: admin.AccountCreate, key: str | None = None) -> Call[admin.Account]:
     """Make an account."""
     headers = keyed(key, IS_JSON)

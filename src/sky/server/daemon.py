@@ -146,6 +146,7 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     loops = asyncio.gather(
         supervise.forever("loops", daemon.runner.run_forever),
         supervise.forever("costs", costs.run_forever),
+        supervise.forever("catalogue", daemon.listing.run_forever),
     )
     _keep_what_stays()
     try:

@@ -136,3 +136,15 @@ class Audit(Answer, frozen=True):
     lines: int
     ok: bool
     findings: tuple[Finding, ...]
+
+
+class CatalogueStatus(Answer, frozen=True):
+    """How it stands with the file of what is sold. ``error``: why its newest version does not hold; null: it
+    does. ``read_at``: when what holds now was read."""
+
+    file: str
+    read_at: datetime | None
+    skus: tuple[str, ...]
+    templates: tuple[str, ...]
+    warnings: tuple[str, ...]
+    error: str | None = None
