@@ -26,6 +26,7 @@ POLL_S = 0.2
 KEEPER_SECONDS_MAX = 20.0
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 KILLED = 137
+STATE_TRIES_MAX = 5
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KEEPER = Path(__file__).with_name("job_keeper.py")
 _PASSED = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT")
@@ -149,19 +150,36 @@ def _pid(engine: Engine, name: str) -> int:
 def _outcome(engine: Engine, name: str, keeper: Keeper, attached: int | None, *, timed_out: bool) -> Outcome:
     """How the command went, as the engine knows it."""
     try:
-        said = ask(
-            engine, "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}", name
-        )
+        said = _state(engine, name)
     except EngineFailed as error:
-        return Outcome(failed=Failed("run_failed", f"its container is gone: {error}"), timed_out=timed_out)
+        failed = None if timed_out else Failed("run_failed", f"its container is gone: {error}")
+        return Outcome(failed=failed, timed_out=timed_out)
     status, code, killed = said.split()
-    if status not in ("exited", "stopped", "running", "dead"):
-        return Outcome(exit_code=attached)
+    if status in ("created", "configured", "initialized"):
+        return Outcome(exit_code=attached, timed_out=timed_out)
     exit_code = int(code) if status != "running" else KILLED
     out_of_memory = exit_code == KILLED and not timed_out and (killed == "true" or keeper.memory_ran_out())
     if out_of_memory:
         tell("the command was killed: it used more memory than it may")
     return Outcome(exit_code=exit_code, timed_out=timed_out, out_of_memory=out_of_memory)
+
+
+def _state(engine: Engine, name: str) -> str:
+    """The state of a container. Asked again when the engine is busy. Raises EngineFailed."""
+    last = EngineFailed(f"{engine.name} does not know it")
+    for _ in range(STATE_TRIES_MAX):
+        try:
+            return ask(
+                engine,
+                "inspect",
+                "--format",
+                "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}",
+                name,
+            )
+        except EngineFailed as error:
+            last = error
+            time.sleep(POLL_S)
+    raise last
 
 
 def _stop(engine: Engine, name: str, process: subprocess.Popen[bytes]) -> None:
