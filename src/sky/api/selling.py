@@ -7,13 +7,13 @@ Follows: without a job store (``sells`` False) the catalogue is served, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol
 
 from sky.domain.account import Limits
+from sky.domain.artifact import Arrived, StoredFile
 from sky.domain.catalogue import Catalogue
 from sky.domain.job_errors import JobRefused
 from sky.verbs.job_rules import Offering
@@ -58,25 +58,26 @@ class Accounts(Protocol):
 
 
 class Storage(Protocol):
-    """Where the files of jobs are kept: behind addresses that are good for one thing and a while."""
+    """Where the files of jobs are kept: behind addresses that are good for one thing and a while.
 
-    def upload_url(self, file: StoredFile, until_us: int) -> str:
-        """Where that file may be PUT, once, until then."""
+    Each method raises JobRefused ``storage_unavailable`` while the storage does not serve.
+    """
+
+    async def upload_url(self, file: StoredFile, until_us: int) -> str:
+        """Where that file may be PUT until then."""
         ...
 
-    def download_url(self, file: StoredFile, until_us: int) -> str:
-        """Where that file may be had until then."""
+    async def download_urls(self, files: Sequence[StoredFile], until_us: int) -> tuple[list[str], int]:
+        """Where those files may be had, and until when: until then, or sooner."""
         ...
 
+    def arrivals(self, job_id: str, awaited: Sequence[StoredFile]) -> AsyncIterator[Arrived]:
+        """Which of the files that a job may upload have come since, and what came otherwise; in parts."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a job, as it is or is to be."""
-
-    job_id: str
-    path: str
-    size: int
-    sha256: str
+    async def seal(self, job_id: str, manifest: bytes) -> None:
+        """Keep the list of a job's files, over the one before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +99,6 @@ def no_secrets() -> Sealing:
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueState:
-    """How it stands with the file of what is sold: when what holds now was read, what in it may be meant
-    otherwise, and why its newest version does not hold (None: it does)."""
-
-    file: str
-    read_at: datetime | None
-    warnings: tuple[str, ...]
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Selling:
     """The parts of the paid-job face. ``offering`` gives the catalogue as it is now."""
 
@@ -116,7 +106,6 @@ class Selling:
     accounts: Accounts
     settings: JobSettings = field(default_factory=JobSettings)
     sells: bool = True
-    catalogue_state: Callable[[], CatalogueState] = lambda: CatalogueState("", None, (), None)
     storage: Storage | None = None
     token_of: Callable[[str], str] = str
     sealing: Sealing = field(default_factory=no_secrets)

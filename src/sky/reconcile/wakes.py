@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sky.domain import compute as c
+from sky.domain import job as j
 from sky.domain import node as n
 from sky.domain import task as t
 from sky.store.tx import Born, Moved
@@ -95,6 +96,8 @@ def _execution(about: Moved) -> Iterator[str]:
 def _job(about: Moved) -> Iterator[str]:
     yield f"jobs/{about.row['id']}"
     yield f"~job/{about.row['id']}"
+    if about.row["state"] in j.TERMINAL:
+        yield f"retention/{about.row['id']}"
 
 
 def _task(about: Moved) -> Iterator[str]:

@@ -6,34 +6,27 @@ Follows: without a job store nothing is sold, and the catalogue is served all th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sky.api.jobs.console import ConsoleKeys
-from sky.api.jobs.files import SignedFiles
 from sky.api.jobs.keys import LocalKeys, ShapeOnly
-from sky.api.selling import Accounts, JobSettings, Selling
+from sky.api.selling import Accounts, JobSettings, Selling, Storage
 from sky.console.bridge import Bridge
 from sky.domain.account import TIERS, Limits
+from sky.domain.catalogue import Catalogue
 from sky.kit.clock import Clock
+from sky.server import catalogue
 from sky.server.engines import LocalEngine
 from sky.server.keys import Keys
-from sky.server.listing import Listing
-from sky.server.settings import Settings
+from sky.server.settings import NO_ARTIFACTS, Settings
 from sky.store.db import Database
 from sky.verbs.job_rules import Offering
 from sky.verbs.webhooks import Sealing
 
 
 def selling_of(
-    chosen: Settings,
-    db: Database,
-    clock: Clock,
-    keys: Keys,
-    base_url: Callable[[], str],
-    bridge: Bridge,
-    listing: Listing,
+    chosen: Settings, db: Database, clock: Clock, keys: Keys, storage: Storage | None, bridge: Bridge
 ) -> Selling:
-    """What a daemon with these settings sells."""
+    """What a daemon with these settings sells. Raises CatalogueError."""
+    listed = catalogue.read(chosen.catalogue or catalogue.SHIPPED)
     rates = JobSettings(
         submits_per_hour=chosen.job_submits_per_hour,
         reads_per_minute=chosen.job_reads_per_minute,
@@ -48,12 +41,11 @@ def selling_of(
     if chosen.jobs:
         engine.unusable()
     return Selling(
-        offering=lambda: _offering(chosen, listing, engine),
-        catalogue_state=listing.state,
+        offering=lambda: _offering(chosen, listed, engine),
         accounts=_accounts(chosen, db, clock, rates, bridge),
         settings=rates,
         sells=chosen.jobs,
-        storage=SignedFiles(keys.sign_address, base_url) if chosen.jobs else None,
+        storage=storage,
         token_of=keys.job_token,
         sealing=sealing_of(chosen, keys),
     )
@@ -77,14 +69,13 @@ def sealing_of(chosen: Settings, keys: Keys) -> Sealing:
     return Sealing(keys.seal, keys.unseal, loopback=chosen.webhook_loopback)
 
 
-def _offering(chosen: Settings, listing: Listing, engine: LocalEngine) -> Offering:
-    named = frozenset(name.strip() for name in chosen.upstreams.split(",") if name.strip())
-    catalogue = listing.listed.catalogue
+def _offering(chosen: Settings, listed: Catalogue, engine: LocalEngine) -> Offering:
+    enabled = frozenset(name.strip() for name in chosen.upstreams.split(",") if name.strip())
     return Offering(
-        catalogue=catalogue,
-        enabled=named & catalogue.placeable(listing.kinds),
+        catalogue=listed,
+        enabled=enabled,
         ceiling_seconds=chosen.job_ceiling_seconds,
-        artifacts=chosen.jobs,
+        artifacts=chosen.jobs and chosen.artifacts != NO_ARTIFACTS,
         host_jobs=chosen.allow_host_jobs,
         unusable=engine.unusable() if chosen.jobs else {},
     )

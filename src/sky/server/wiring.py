@@ -34,12 +34,13 @@ from sky.reconcile.nodes import Nodes
 from sky.reconcile.offers import Offers
 from sky.reconcile.passes import InnerLoop, OuterLoop
 from sky.reconcile.pool import ProviderPool, RowPool
+from sky.reconcile.retention import Keeper, Retention, Terms
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
 from sky.reconcile.watch import Watch
 from sky.reconcile.webhooks import Webhooks
+from sky.server.artifacts import storage_of, terms_of
 from sky.server.keys import Keys
-from sky.server.listing import Listing
 from sky.server.selling import bridge_of, sealing_of, selling_of
 from sky.server.settings import Settings
 from sky.store.blobs import Blobs
@@ -63,7 +64,6 @@ class Daemon:
     runner: Runner
     services: Services
     keys: Keys
-    listing: Listing
 
 
 def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callable[[], str]) -> Daemon:
@@ -89,7 +89,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         private_inputs=settings.allow_private_inputs,
     )
     bridge = bridge_of(settings)
-    listing = Listing(settings.catalogue, {kind.kind for kind in registry.kinds()}, clock)
+    storage = storage_of(settings, clock, keys, base_url)
     runner = make_runner(
         db,
         clock,
@@ -99,6 +99,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         jobs=jobs,
         sealing=sealing_of(settings, keys),
         bridge=bridge,
+        kept=(storage.keeper, terms_of(settings)),
     )
     signals, hub = Signals(), Hub()
     connect_listeners(db, runner, signals, hub)
@@ -109,7 +110,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         hub=hub,
         clock=clock,
         rules=rules,
-        selling=selling_of(settings, db, clock, keys, base_url, bridge, listing),
+        selling=selling_of(settings, db, clock, keys, storage.shown, bridge),
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
@@ -124,7 +125,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         started_us=clock.now_us(),
         masking=Masking(masks, keys.node_token),
     )
-    return Daemon(db, runner, services, keys, listing)
+    return Daemon(db, runner, services, keys)
 
 
 def hidden(
@@ -155,6 +156,7 @@ def make_runner(
     jobs: JobRules | None = None,
     sealing: Sealing | None = None,
     bridge: Bridge | None = None,
+    kept: tuple[Keeper | None, Terms] = (None, Terms()),
 ) -> Runner:
     """All loops, over one database; those of paid jobs only where there are ``jobs``."""
     loops: list[InnerLoop | OuterLoop] = [
@@ -167,7 +169,7 @@ def make_runner(
         Sweep(db, clock, pool),
     ]
     if jobs is not None:
-        loops.append(Jobs(jobs))
+        loops += [Jobs(jobs), Retention(db, clock, *kept)]
     if sealing is not None:
         loops.append(Webhooks(db, clock, sealing))
     if bridge is not None:
