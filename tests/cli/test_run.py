@@ -177,6 +177,23 @@ def test_ctrl_c_ends_the_call(on_daemon: Any, dev: str, files: None) -> None:
     assert on_daemon("task", "get", task, "-o", "json").check().json()["state"] == "cancelled"
 
 
+def test_ctrl_c_on_a_temporary_compute_is_a_cancelled_call(on_daemon: Any, files: None) -> None:
+    process = on_daemon.begin("run", "work.py:slow", "--seconds", "50")
+    try:
+        said = ""
+        while "begun" not in said:
+            assert process.poll() is None
+            said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        err = process.stderr.read()
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130, err
+    assert on_daemon("task", "get", err.split()[0], "-o", "json").check().json()["state"] == "cancelled"
+
+
 WRONG = [
     (["work.py"], "work.py has 9 functions that could be meant", "name one: `work.py:train`"),
     (["work.py:trainn"], "work.py has no function 'trainn'", "did you mean `work.py:train`?"),
