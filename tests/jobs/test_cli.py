@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sqlite3
 import stat
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Sky, without_daemon
+from tests.cli.conftest import COMMAND_S, Ended, Sky, without_daemon
 from tests.conftest import RunningDaemon, free_port
 from tests.jobs.shop import Customer, Shop
 
@@ -45,56 +46,77 @@ def name(request: pytest.FixtureRequest) -> str:
     return re.sub(r"\W+", "-", request.node.name)[:40].strip("-") + f"-{os.getpid()}"
 
 
+def together(sky: Sky, *commands: list[str]) -> list[Ended]:
+    """Commands on accounts, one after the other, without loading the command each time."""
+    return sky.together([["admin", "account", *words] for words in commands])
+
+
 # ── operators ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_account_from_its_making_to_its_end(operator: Sky, name: str) -> None:
-    made = operator("admin", "account", "create", name, "--idempotency-key", name).check()
-    assert re.fullmatch(r"acc_\w+\n", made.out)
-    again = operator("admin", "account", "create", name, "--idempotency-key", name).check()
-    assert again.out == made.out
-    taken = operator("admin", "account", "create", name).check(4)
-    assert taken.err.startswith("error: name_taken: ")
-
-    account = operator.json_of("admin", "account", "get", name)
-    assert (account["state"], account["available_usd"]) == ("active", "0.000000")
-    paid = operator("admin", "account", "topup", name, "12.50", "--payment", f"{name}-1").check()
-    assert paid.out == f"{name} has $12.50\n"
-    twice = operator("admin", "account", "topup", name, "12.50", "--payment", f"{name}-1").check()
-    assert (twice.out, "counted before" in twice.err) == (paid.out, True)
-    operator("admin", "account", "credit", name, "1", "--payment", f"{name}-g", "--note", "welcome").check()
-    entries = operator.json_of("admin", "account", "statement", name)["items"]
-    assert [(e["kind"], e["amount_usd"], e["balance_usd"]) for e in entries] == [
+    make = ["create", name, "--idempotency-key", name]
+    pay = ["topup", name, "12.50", "--payment", f"{name}-1"]
+    made, again, taken, paid, twice, given, listed, shown = together(
+        operator,
+        *(make, make, ["create", name], pay, pay),
+        ["credit", name, "1", "--payment", f"{name}-g", "--note", "welcome"],
+        *(["statement", name, "-o", "json"], ["statement", name]),
+    )
+    assert re.fullmatch(r"acc_\w+\n", made.check().out)
+    assert again.check().out == made.out
+    assert taken.check(4).err.startswith("error: name_taken: ")
+    assert paid.check().out == f"{name} has $12.50\n"
+    assert (twice.check().out, "counted before" in twice.err) == (paid.out, True)
+    assert given.check().out == f"{name} has $13.50\n"
+    assert [(e["kind"], e["amount_usd"], e["balance_usd"]) for e in listed.check().json()["items"]] == [
         ("top_up", "12.500000", "12.500000"),
         ("credit", "1.000000", "13.500000"),
     ]
-    assert "welcome" in operator("admin", "account", "statement", name).check().out
+    assert "welcome" in shown.check().out
 
-    for word, state in (("suspend", "suspended"), ("resume", "active"), ("resume", "active")):
-        assert operator.json_of("admin", "account", word, name)["state"] == state
-    for word, enabled in (("disable", False), ("enable", True)):
-        assert operator.json_of("admin", "account", word, name)["enabled"] is enabled
-    assert operator.json_of("admin", "account", "close", name, "--yes")["state"] == "closed"
-    closed = operator("admin", "account", "topup", name, "1", "--payment", f"{name}-2").check(2)
-    assert "closed" in closed.err
+
+def test_an_account_is_stopped_let_go_on_and_closed(operator: Sky, name: str) -> None:
+    words = ("suspend", "suspend", "resume", "resume", "disable", "enable")
+    _, *changed, closed, unpaid = together(
+        operator,
+        ["create", name],
+        *([word, name, "-o", "json"] for word in words),
+        ["close", name, "--yes", "-o", "json"],
+        ["topup", name, "1", "--payment", f"{name}-2"],
+    )
+    states = [(told.check().json()["state"], told.json()["enabled"]) for told in changed]
+    assert states == [
+        *(("suspended", True), ("suspended", True), ("active", True), ("active", True)),
+        *(("active", False), ("active", True)),
+    ]
+    assert closed.check().json()["state"] == "closed"
+    assert "is closed" in unpaid.check(2).err
 
 
 def test_limits_are_set_one_by_one(operator: Sky, name: str) -> None:
-    operator("admin", "account", "create", name).check()
-    limit = ("admin", "account", "limit", name)
-    assert operator.json_of(*limit, "--jobs", "5")["limits"] == {"max_active_jobs": 5}
-    told = operator.json_of(*limit, "--queued", "none", "--gpus", "hyperscaler=4", "--gpus", "marketplace=0")
-    assert told["limits"] == {
+    limit = ["limit", name, "-o", "json"]
+    _, first, more, back, shown, wrong, nowhere = together(
+        operator,
+        ["create", name],
+        [*limit, "--jobs", "5"],
+        [*limit, "--queued", "none", "--gpus", "hyperscaler=4", "--gpus", "marketplace=0"],
+        [*limit, "--jobs", "default", "--gpus", "hyperscaler=none"],
+        ["get", name],
+        ["limit", name, "--jobs", "many"],
+        ["limit", name, "--gpus", "cloud=1"],
+    )
+    assert first.check().json()["limits"] == {"max_active_jobs": 5}
+    assert more.check().json()["limits"] == {
         "max_active_jobs": 5,
         "max_queued_jobs": None,
         "max_gpus": {"hyperscaler": 4, "marketplace": 0},
     }
-    told = operator.json_of(*limit, "--jobs", "default", "--gpus", "hyperscaler=none")
-    assert told["limits"] == {"max_queued_jobs": None, "max_gpus": {"hyperscaler": None, "marketplace": 0}}
-    shown = operator("admin", "account", "get", name).check().out
-    assert re.search(r"limit max_gpus +hyperscaler none, marketplace 0", shown)
-    assert "is no limit" in operator(*limit, "--jobs", "many").check(2).err
-    assert "names no tier" in operator(*limit, "--gpus", "cloud=1").check(2).err
+    left = {"max_queued_jobs": None, "max_gpus": {"hyperscaler": None, "marketplace": 0}}
+    assert back.check().json()["limits"] == left
+    assert re.search(r"limit max_gpus +hyperscaler none, marketplace 0", shown.check().out)
+    assert "is no limit" in wrong.check(2).err
+    assert "names no tier" in nowhere.check(2).err
 
 
 def test_a_key_is_shown_once_and_refused_once_it_is_revoked(
@@ -139,9 +161,9 @@ def test_a_ledger_that_was_tampered_with_is_found(tmp_path: Path) -> None:
     own.start()
     try:
         sky = Sky(home, tmp_path)
-        for who, usd in (("a", "10"), ("b", "20")):
-            sky("admin", "account", "create", who).check()
-            sky("admin", "account", "topup", who, usd, "--payment", f"p-{who}").check()
+        pay = [["topup", who, usd, "--payment", f"p-{who}"] for who, usd in (("a", "10"), ("b", "20"))]
+        for told in together(sky, ["create", "a"], ["create", "b"], *pay):
+            told.check()
         assert sky("admin", "ledger", "verify").check().out == "4 lines add up\n"
         with sqlite3.connect(home / "sky.db", timeout=10) as database:
             [(seq,)] = database.execute(
@@ -212,10 +234,28 @@ def test_waiting_gives_up_and_cancelling_ends(buyer: Sky) -> None:
     assert f"did you mean `{job}`?" in near.err
 
 
-def test_what_is_sold_can_be_read_without_a_key(buyer: Sky) -> None:
-    for noun, shown in (("sku", "cpu"), ("template", "greet"), ("upstream", "local")):
-        assert shown in buyer(noun, "list", SKY_API_KEY="").check().out
-        assert buyer(noun, "list", "-o", "json", SKY_API_KEY="").check().json()
+def test_what_is_sold_can_be_read_without_a_key(operator: Sky) -> None:
+    nouns = {"sku": "cpu", "template": "greet", "upstream": "local"}
+    ended = operator.together([[noun, "list", "-o", form] for noun in nouns for form in ("table", "json")])
+    for shown, table, listed in zip(nouns.values(), ended[::2], ended[1::2], strict=True):
+        assert shown in table.check().out
+        assert shown in {one.get("id") or one["cloud"] for one in listed.check().json()}
+
+
+def test_who_stops_waiting_is_told_that_the_job_goes_on(buyer: Sky) -> None:
+    process = buyer.begin(*SUBMIT, "--follow", "--", "sh", "-c", "echo up; sleep 600")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=COMMAND_S)
+    finally:
+        process.kill()
+        process.wait(COMMAND_S)
+    assert process.returncode == 130
+    [job] = re.findall(r"^(job_\w{26}) goes on", err, re.MULTILINE)
+    assert buyer.json_of("job", "get", job)["status"] == "running"
+    buyer("job", "cancel", job).check()
 
 
 def test_a_template_is_submitted_by_its_name(buyer: Sky) -> None:
@@ -247,11 +287,11 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "said"), REFUSED, ids=[case[2] for case in REFUSED])
-def test_a_refusal_says_what_to_do(buyer: Sky, words: tuple[str, ...], code: int, said: str) -> None:
-    ended = buyer("job", "submit", *words).check(code)
-    assert ended.out == ""
-    assert ended.err.startswith(f"error: {said}: ")
+def test_a_refusal_says_what_to_do(buyer: Sky) -> None:
+    ended = buyer.together([["job", "submit", *words] for words, _, _ in REFUSED])
+    for told, (_, code, said) in zip(ended, REFUSED, strict=True):
+        assert told.check(code).out == ""
+        assert told.err.startswith(f"error: {said}: ")
 
 
 def test_the_same_key_is_the_same_job(buyer: Sky) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
@@ -99,11 +100,12 @@ def submit(
         if shown == "table" and not follow:
             output.say(job.id)
             sys.stdout.flush()
-        if follow:
-            output.note(f"{job.id} is {job.status}")
-            _print_log(job.logs(follow=True), sys.stderr if shown == "json" else sys.stdout)
-        if wait or follow:
-            return _ended(job, None, shown)
+        with _left_alone(job):
+            if follow:
+                output.note(f"{job.id} is {job.status}")
+                _print_log(job.logs(follow=True), sys.stderr if shown == "json" else sys.stdout)
+            if wait or follow:
+                return _ended(job, None, shown)
         if shown == "json":
             output.json(job.seen)
         else:
@@ -220,7 +222,8 @@ def events(
             else:
                 data = " ".join(f"{name}={value}" for name, value in event.data.items())
                 at = moment(event.created_at).astimezone()
-                output.say(output.clean(f"{at:%Y-%m-%d %H:%M:%S}  {event.type:<24}  {data}").rstrip())
+                said = f"{output.clean(event.type):<24}  {output.clean(data)}"
+                output.say(f"{at:%Y-%m-%d %H:%M:%S}  {said}".rstrip())
             sys.stdout.flush()
     return 0
 
@@ -245,7 +248,9 @@ def wait(
     """Wait until a job is over: exit code 0 when it succeeded, 1 when it did not, or not in time."""
     within = None if timeout is None else seconds(timeout, "--timeout")
     with buying(key_file) as jobs:
-        return _ended(_found(jobs, job), within, output_)
+        found = _found(jobs, job)
+        with _left_alone(found):
+            return _ended(found, within, output_)
 
 
 @command(app, "sky job artifacts job_01…", "sky job artifacts job_01… -o json", instead=("files",))
@@ -354,6 +359,16 @@ def _ended(job: Job, within_s: float | None, output_: str) -> int:
         raise CliError("job_failed", str(failed), hint, FAILED) from failed
     output.note(f"{job.id} succeeded; settled: {dollars(job.usage.settled_cost_usd)}")
     return 0
+
+
+@contextmanager
+def _left_alone(job: Job) -> Generator[None]:
+    """Who stops waiting has not stopped the job, and is told."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.note(f"{job.id} goes on; `sky job cancel {job.id}` ends it")
+        raise
 
 
 def _print_log(lines: Iterator[str], stream: Any) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from sky.client import calls_jobs as calls
-from sky.client.errors import AccessDenied, JobRefused, TransferFailed
+from sky.client.errors import AccessDenied, DaemonUnreachable, JobRefused, TransferFailed
 from sky.client.http import Http
 from sky.client.request import CutShort
 from sky.kit import backoff
@@ -46,6 +46,9 @@ def fetch(artifact: wire.Artifact, to: str | os.PathLike[str], renew: Callable[[
             _receive(artifact, part)
         except CutShort:
             time.sleep(backoff.delay_s(failures, first_s=PAUSE_FIRST_S, longest_s=PAUSE_LONGEST_S))
+        except DaemonUnreachable as away:
+            host = urlsplit(artifact.url).netloc
+            raise TransferFailed(f"{artifact.path} is kept at {host}, which does not answer") from away
         except (AccessDenied, JobRefused) as refused:
             if refused.status not in EXPIRED_STATUSES or renewed:
                 raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -233,10 +234,11 @@ class Job:
         log, failures = job_flows.Log(self.id), 0
         while not log.over:
             try:
-                for piece in self._jobs.stream(log.call()):
-                    for line in log.feed(piece):
-                        failures = 0
-                        yield line
+                with closing(self._jobs.stream(log.call())) as pieces:
+                    for piece in pieces:
+                        for line in log.feed(piece):
+                            failures = 0
+                            yield line
             except CutShort:
                 pass  # the next connection begins behind what was read
             failures += 1
