@@ -112,6 +112,9 @@ async def _arrived(line: Line, batch: Sequence[StoredFile], sizes: dict[str, int
         if listed is None and whole:
             wrong.append((file.path, NEVER_CAME))
             return
+        if listed is not None and listed != file.size:
+            wrong.append((file.path, _other_size(listed, file)))
+            return
         why = await _difference(line, key, file)
         if why is None:
             good.append(file)
@@ -128,10 +131,14 @@ async def _difference(line: Line, key: str, file: StoredFile) -> str | None:
     if head is None:
         return NEVER_CAME
     if head.size != file.size:
-        return f"it has {head.size} bytes; {file.size} were announced"
+        return _other_size(head.size, file)
     # Some stores keep no such checksum: then its bytes are read, here.
     found = head.sha256 or await line.sha256(key)
     return None if found == file.sha256 else f"it hashes to {found}; {file.sha256} was announced"
+
+
+def _other_size(found: int, file: StoredFile) -> str:
+    return f"it has {found} bytes; {file.size} were announced"
 
 
 async def _each(things: Sequence[_T], do: Callable[[_T], Awaitable[None]]) -> None:
