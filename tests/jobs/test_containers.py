@@ -108,7 +108,9 @@ def test_how_a_command_ends_is_told(boxed: Boxed) -> None:
         "seven": submitted(customer, inside(boxed, "exit 7")),
         "killed": submitted(customer, inside(boxed, "kill -9 $$; sh -c 'kill -9 $$'; exit $?")),
         "absent": submitted(customer, inside(boxed, "", spec__command=["/no/such/program"])),
-        "greedy": submitted(customer, inside(boxed, "exec tail /dev/zero")),
+        "greedy": submitted(
+            customer, inside(boxed, "exec awk 'BEGIN { x = \"sixteen letters!\"; while (1) x = x x }'")
+        ),
         "late": submitted(
             customer,
             inside(boxed, "trap 'echo asked; exit 0' TERM; sleep 60 & wait", spec__max_runtime_seconds=2),

@@ -63,10 +63,8 @@ def ask(engine: Engine, *words: str, seconds_max: float = ASK_SECONDS_MAX) -> st
 
 def unlimited() -> None:
     """Take back this worker's limit of memory, which a container would inherit beside its own."""
-    try:
-        resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    except (OSError, ValueError):
-        return
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def reference(image: str) -> str:
