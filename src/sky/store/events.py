@@ -9,6 +9,7 @@ arrives in the subscription, and what both have is told apart by its sequence nu
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,13 @@ import sqlalchemy as sa
 
 from sky.store.db import Committed
 from sky.store.schema import counters, events
-from sky.store.tx import Event
+from sky.store.tx import Event, Tx
 
 SUBSCRIPTION_EVENTS_MAX = 10_000
 SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 REPLAY_PAGE = 500
+FORGOTTEN_MAX = 5_000
+"""Events that are dropped at once."""
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -175,8 +178,17 @@ def replay(
     ]
 
 
+class ForgottenError(Exception):
+    """Events that were still to be replayed are not kept any more."""
+
+
 def replay_to(connection: sa.Connection, after: int, wanted: Filter) -> tuple[Sequence[Event], int]:
-    """A page of recorded events, and the newest cursor of which it has missed nothing if it is not full."""
+    """A page of recorded events, and the newest cursor of which it has missed nothing if it is not full.
+
+    Raises ForgottenError.
+    """
+    if first_seq(connection) > after + 1:
+        raise ForgottenError
     last = last_seq(connection)
     page = replay(connection, after, wanted)
     return page, max(last, page[-1].seq) if page else last
@@ -197,3 +209,16 @@ def last_at_us(connection: sa.Connection) -> int:
 def first_seq(connection: sa.Connection) -> int:
     """The oldest recorded event that is still kept (0: none)."""
     return connection.execute(sa.select(sa.func.min(events.c.seq))).scalar() or 0
+
+
+def forget(tx: Tx, before_us: int, limit: int = FORGOTTEN_MAX) -> int:
+    """Drop the oldest events, as far as they are from before that moment; returns how many.
+
+    The newest of all stays, so that what was said last can be told from nothing having been said.
+    """
+    last = last_seq(tx.connection)
+    page = tx.connection.execute(sa.select(events.c.seq, events.c.at_us).order_by(events.c.seq).limit(limit))
+    old = [seq for seq, _ in itertools.takewhile(lambda row: row[1] < before_us and row[0] < last, page)]
+    if old:
+        tx.connection.execute(sa.delete(events).where(events.c.seq <= old[-1]))
+    return len(old)

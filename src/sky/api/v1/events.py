@@ -17,12 +17,12 @@ from msgspec import Meta
 from sky.api.errors import short, unknown_name
 from sky.api.operation import EVENTS, Ask, Header, operation
 from sky.api.reading import Query
-from sky.api.stream import Streamed
+from sky.api.stream import CutShort, Streamed
 from sky.api.unit import Services
 from sky.domain import compute, node, task
 from sky.domain.errors import CursorExpired, InvalidRequest, NotFound
 from sky.domain.lifecycle import Table
-from sky.store.events import REPLAY_PAGE, Filter, Subscription, frame, replay_to
+from sky.store.events import REPLAY_PAGE, Filter, ForgottenError, Subscription, frame, replay_to
 from sky.store.views import events as views
 from sky.wire import v1
 
@@ -126,7 +126,10 @@ async def _frames(
     try:
         yield GREETING
         while True:
-            page, last = await unit.db.read(lambda c, after=cursor: replay_to(c, after, wanted))
+            try:
+                page, last = await unit.db.read(lambda c, after=cursor: replay_to(c, after, wanted))
+            except ForgottenError:  # it reads more slowly than events are dropped: it is told when it is back
+                raise CutShort from None
             if page:
                 cursor = page[-1].seq
                 yield b"".join(map(frame, page))
