@@ -45,6 +45,7 @@ from sky.reconcile.watch import Watch
 from sky.reconcile.webhooks import Webhooks
 from sky.server.artifacts import storage_of, terms_of
 from sky.server.keys import Keys
+from sky.server.listing import Listing
 from sky.server.selling import bridge_of, sealing_of, selling_of
 from sky.server.settings import Settings
 from sky.store.blobs import Blobs
@@ -68,6 +69,7 @@ class Daemon:
     runner: Runner
     services: Services
     keys: Keys
+    listing: Listing
 
 
 def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callable[[], str]) -> Daemon:
@@ -93,6 +95,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         private_inputs=settings.allow_private_inputs,
     )
     bridge = bridge_of(settings)
+    listing = Listing(settings.catalogue, {kind.kind for kind in registry.kinds()}, clock)
     storage = storage_of(settings, clock, keys, base_url)
     runner = make_runner(
         db,
@@ -116,7 +119,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         hub=hub,
         clock=clock,
         rules=rules,
-        selling=selling_of(settings, db, clock, keys, storage.shown, bridge),
+        selling=selling_of(settings, db, clock, keys, storage.shown, bridge, listing),
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
@@ -131,7 +134,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         started_us=clock.now_us(),
         masking=Masking(masks, keys.node_token),
     )
-    return Daemon(db, runner, services, keys)
+    return Daemon(db, runner, services, keys, listing)
 
 
 def hidden(
