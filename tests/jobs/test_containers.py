@@ -204,6 +204,22 @@ def test_a_command_does_not_outlive_whoever_ran_it(boxed: Boxed, which: str) -> 
     boxed.shop.audit()
 
 
+def test_a_job_does_not_notice_that_its_daemon_was_killed(boxed: Boxed) -> None:
+    customer = boxed.shop.customer()
+    script = "echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo kept > /out/file"
+    job_id = submitted(customer, inside(boxed, script, spec__outputs=[{"mount": "/out"}]))
+    told(customer, job_id, "up")
+    boxed.daemon.kill()
+    [container] = boxed.podman.containers(job_id)
+    boxed.podman("exec", container, "touch", "/tmp/go")
+    until(lambda: not boxed.podman.containers(job_id), "the command ends while nobody asks for it")
+    boxed.daemon.start()
+    assert customer.ended(job_id)["status"] == "succeeded", log(customer, job_id)
+    [file] = customer("GET", f"/jobs/{job_id}/artifacts").json()["data"]
+    assert (file["path"], file["size"]) == ("/out/file", 5)
+    boxed.shop.audit()
+
+
 @pytest.mark.parametrize("how", ["end", "worker"])
 def test_a_process_of_the_node_itself_leaves_none_behind(boxed: Boxed, how: str) -> None:
     customer = boxed.shop.customer()

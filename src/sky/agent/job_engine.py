@@ -180,6 +180,10 @@ def sweep(engine: Engine, node: JobNode) -> None:
 
 
 def remove(engine: Engine, name: str) -> None:
-    """Kill a container and forget it. Raises EngineFailed."""
+    """Kill a container and forget it; one that is not there is gone already. Raises EngineFailed."""
     words = ("rm", "--force", "--time", "0", "--ignore") if engine.name == "podman" else ("rm", "--force")
-    ask(engine, *words, name)
+    try:
+        ask(engine, *words, name)
+    except EngineFailed as error:
+        if "no such container" not in str(error).lower():
+            raise
