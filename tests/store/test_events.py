@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 
 import pytest
 from tests.store.support import compute_row, task_row
 
 from sky.domain.errors import CursorExpired, NotFound
+from sky.kit import codec
 from sky.kit.clock import SECOND_US, ManualClock
 from sky.store import events
 from sky.store.db import Database
@@ -171,6 +173,24 @@ async def test_who_reads_more_slowly_than_events_are_dropped_skips_none(
     assert await db.read(lambda c: views.start_of(c, None, Filter(task_id="tsk_4"))) == 3
 
 
+async def test_a_page_of_large_events_is_short_and_skips_none(db: Database) -> None:
+    for number in range(30):
+        await db.write(
+            lambda tx, n=number: tx.emit("node.console", say(f"{n}." + "x" * 60_000), compute_id="cmp_1")
+        )
+    seen: list[int] = []
+    pages = 0
+    while True:
+        page, last = await db.read(lambda c, a=seen[-1] if seen else 0: events.replay_to(c, a, Filter()))
+        assert sum(len(event.payload) for event in page) < events.REPLAY_BYTES + 70_000
+        seen += [event.seq for event in page]
+        pages += 1
+        if not events.is_full(page):
+            break
+    assert (seen, last) == (list(range(1, 31)), 30)
+    assert pages >= 6
+
+
 async def test_an_empty_log_has_no_cursor(db: Database) -> None:
     assert await db.read(events.last_seq) == 0
     assert await db.read(events.first_seq) == 0
@@ -191,6 +211,18 @@ async def test_an_empty_log_has_no_cursor(db: Database) -> None:
 def test_a_frame_is_ascii_and_one_message(text: str, shown: str) -> None:
     framed = events.frame(Event(7, "node.console", f'{{"content":"{text}"}}'))
     assert framed == f'id: 7\nevent: node.console\ndata: {{"content":"{shown}"}}\n\n'.encode("ascii")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_escaping_changes_no_text_and_is_quick(seed: int) -> None:
+    chosen = random.Random(seed)
+    text = "".join(chosen.choices('au1\\"/\x01\x7f\n\u00e9\u2028\ufffd\U0001f600', k=200_000))
+    began = time.process_time()
+    framed = events.frame(Event(7, "node.console", codec.dumps({"content": text})))
+    assert time.process_time() - began < 0.05
+    assert framed.isascii()
+    assert framed.endswith(b"\n\n")
+    assert codec.loads(framed.split(b"data: ")[1])["content"] == text
 
 
 def test_what_is_only_published_has_no_cursor() -> None:

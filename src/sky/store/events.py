@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -23,9 +23,10 @@ from sky.store.tx import Event, Tx
 SUBSCRIPTION_EVENTS_MAX = 10_000
 SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 REPLAY_PAGE = 500
+REPLAY_BYTES = 256 * 1024
+"""A page ends with the event that reaches this: each reader has a page in memory, however slowly it reads."""
 FORGOTTEN_MAX = 5_000
 """Events that are dropped at once."""
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +149,26 @@ def frame(event: Event) -> bytes:
     """An event as a message of the stream. Text is escaped to ASCII: some readers end lines at U+2028."""
     payload = event.payload
     if not payload.isascii():
-        payload = _NOT_ASCII.sub(_escape, payload)
+        payload = _escaped(payload)
     cursor = f"id: {event.seq}\n" if event.seq else ""
     return f"{cursor}event: {event.name}\ndata: {payload}\n\n".encode()
 
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    code -= 0x10000
-    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+def _escaped(text: str) -> str:
+    """JSON text with its characters beyond ASCII escaped.
+
+    As the text of a string, which is quick however many those are; what that escapes besides is put back.
+    """
+    return json.dumps(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
 def replay(
     connection: sa.Connection, after: int, wanted: Filter, limit: int = REPLAY_PAGE
 ) -> Sequence[Event]:
-    """Recorded events after a cursor that pass ``wanted``, in order, at most ``limit``."""
+    """Recorded events after a cursor that pass ``wanted``, in order, at most ``limit``.
+
+    Fewer when they are large; none only when there are none.
+    """
     query = sa.select(events).where(events.c.seq > after)
     if wanted.compute_id is not None:
         query = query.where(events.c.compute_id == wanted.compute_id)
@@ -172,10 +176,20 @@ def replay(
         query = query.where(events.c.task_id == wanted.task_id)
     if wanted.names:
         query = query.where(events.c.name.in_(sorted(wanted.names)))
-    return [
-        Event(r.seq, r.name, r.payload, r.compute_id, r.node_id, r.task_id, r.at_us)
-        for r in connection.execute(query.order_by(events.c.seq).limit(limit))
-    ]
+    page: list[Event] = []
+    size = 0
+    with connection.execute(query.order_by(events.c.seq).limit(limit)) as rows:
+        for r in rows:
+            page.append(Event(r.seq, r.name, r.payload, r.compute_id, r.node_id, r.task_id, r.at_us))
+            size += len(r.payload)
+            if size >= REPLAY_BYTES:
+                break
+    return page
+
+
+def is_full(page: Sequence[Event]) -> bool:
+    """Whether a page ended because of its size, so that more may be recorded behind it."""
+    return len(page) >= REPLAY_PAGE or sum(len(event.payload) for event in page) >= REPLAY_BYTES
 
 
 class ForgottenError(Exception):
