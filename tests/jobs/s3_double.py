@@ -58,6 +58,7 @@ class FakeS3:
     page_keys: int = 1_000
     forgets_checksums: bool = False
     fails: str | None = None
+    spoils: str | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def now(self) -> datetime:
@@ -171,6 +172,8 @@ def _put(bucket: FakeS3, key: str, sent: dict[str, str], body: bytes) -> Answer:
         raise Refusal(400, "BadDigest", "the checksum did not match what was calculated")
     if sent.get("if-none-match") == "*" and key in bucket.objects:
         raise Refusal(412, "PreconditionFailed")
+    if bucket.spoils is not None and bucket.spoils in key:
+        body = body[:-1]
     kept = None if bucket.forgets_checksums else sent.get(CHECKSUM)
     bucket.objects[key] = Held(body, kept, sent)
     return 200, {"etag": f'"{hashlib.md5(body).hexdigest()}"'}, b""

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -182,7 +183,7 @@ def test_a_jobs_own_files_are_kept_listed_and_had(stored: Stored) -> None:
     node = Node(stored, customer, job_id)
     listed = node.listed()
     assert (listed["complete"], listed["truncated"]) == (True, False)
-    assert node.files() == {"/out/a.txt": b"one", "/out/empty": b"", "/out/deep/ä b+c%20": b"b c"}
+    assert node.files() == {"/out/a.txt": b"one", "/out/empty": b"", "/out/deep/ä b+c%20.txt": b"b c"}
     stranger = stored.shop.customer()
     refusal(stranger("GET", f"/jobs/{job_id}/artifacts"), "job_not_found", 404)
 
@@ -276,10 +277,11 @@ def _token(node: Node) -> str:
 def test_a_file_is_written_once(stored: Stored) -> None:
     node = stored.job()
     http = stored.shop.http
-    early, early_sum = node.address("/out/file", b"first try")
+    early, early_sum = node.address("/out/file", b"first try")  # and never came
     url, checksum = node.address("/out/file", b"second try")
     assert http.put(url, content=b"second try", headers={CHECKSUM: checksum}).status_code == 200
     http.put(early, content=b"first try", headers={CHECKSUM: early_sum})
+    refusal(node.wish("/out/file", b"before the end"), "upload_conflict", 409)
     assert node.complete()["files"] == 1
     assert node.files() == {"/out/file": b"second try"}, "the last word before it arrived"
     again = http.put(url, content=b"second try", headers={CHECKSUM: checksum})
@@ -292,6 +294,23 @@ def test_a_file_is_written_once(stored: Stored) -> None:
     assert node.complete()["files"] == 1
     assert node.files() == {"/out/file": b"second try"}
     node.end()
+
+
+def test_what_a_command_uploaded_by_itself_stays_as_it_was(stored: Stored) -> None:
+    customer = stored.shop.customer()
+    script = """
+    printf before > $UNIFY_COMPUTE_ROOT/out/file
+    sum=$(sha256sum $UNIFY_COMPUTE_ROOT/out/file); sum=${sum%% *}
+    read -r place checksum < <(curl -sS -H "Authorization: Bearer $UNIFY_COMPUTE_ARTIFACTS_TOKEN" \\
+        -d path=/out/file -d size=6 -d sha256="$sum" "$UNIFY_COMPUTE_ARTIFACTS_URL/uploads")
+    curl -sS -f -T "$UNIFY_COMPUTE_ROOT/out/file" -H "x-amz-checksum-sha256: $checksum" "$place"
+    printf after > $UNIFY_COMPUTE_ROOT/out/file
+    """
+    request = body(spec__command=["bash", "-ec", script], spec__outputs=[{"mount": "/out"}])
+    job_id = customer.submit(request).json()["id"]
+    job = customer.ended(job_id)
+    assert job["status"] == "succeeded", customer("GET", f"/jobs/{job_id}/logs").text
+    assert Node(stored, customer, job_id).files() == {"/out/file": b"before"}
 
 
 NAMES = [
@@ -485,6 +504,41 @@ def test_what_the_bucket_holds_otherwise_is_left_out_and_told(with_bucket: Store
     assert node.put("/out/vanished", b"vanished").status_code == 200
     assert node.complete()["files"] == 2, "said again, the list is made anew"
     node.end()
+
+
+def test_outputs_that_did_not_reach_the_bucket_whole_fail_the_job(with_bucket: Stored) -> None:
+    customer = with_bucket.shop.customer()
+    script = "echo good > /out/good; echo spoiled > /out/spoiled"
+    request = body(spec__command=["bash", "-c", script], spec__outputs=[{"mount": "/out"}])
+    with_bucket.bucket_.spoils = "spoiled"
+    try:
+        job_id = customer.submit(request).json()["id"]
+        job = customer.ended(job_id)
+    finally:
+        with_bucket.bucket_.spoils = None
+    assert (job["status"], job["error"]["code"]) == ("failed", "upload_failed")
+    told = customer("GET", f"/jobs/{job_id}/logs").text
+    assert "1 of its files did not reach the storage as they were" in told
+    assert Node(with_bucket, customer, job_id).files() == {"/out/good": b"good\n"}
+
+
+def test_what_a_bucket_says_is_not_repeated_in_a_jobs_log(with_bucket: Stored) -> None:
+    customer = with_bucket.shop.customer()
+    request = body(spec__command=["sh", "-c", "echo x > /out/x"], spec__outputs=[{"mount": "/out"}])
+    bucket = with_bucket.bucket_
+    known = bucket.keys.pop("AKIDEXAMPLE")
+    bucket.keys["AKIDEXAMPLE"] = ("another secret", None)
+    try:
+        job_id = customer.submit(request).json()["id"]
+        deadline = time.monotonic() + 40
+        while "storage answered" not in (told := customer("GET", f"/jobs/{job_id}/logs").text):
+            assert time.monotonic() < deadline, told
+            time.sleep(0.1)
+    finally:
+        bucket.keys["AKIDEXAMPLE"] = known
+    assert "the storage answered 403 SignatureDoesNotMatch" in told
+    assert "X-Amz" not in told
+    assert customer.ended(job_id)["error"]["code"] == "upload_failed"
 
 
 def test_without_storage_outputs_are_refused_and_everything_else_works(

@@ -13,13 +13,14 @@ import heapq
 import http.client
 import json
 import os
+import re
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from sky.agent.job_node import PREFIX, JobNode, tell
@@ -37,6 +38,10 @@ TOLD_MAX = 20
 ANSWER_BYTES_MAX = 64 * 1024
 CHUNK_BYTES = 1024 * 1024
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+_AGAIN_CODES = frozenset({"ExpiredToken", "RequestTimeout"})
+"""What a bucket refuses for now, with a status that says otherwise."""
+_BUCKETS_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_T = TypeVar("_T")
 
 
 class _Refused(Exception):
@@ -79,7 +84,7 @@ def upload(order: Order, node: JobNode) -> Outcome:
     try:
         if progress.over is not None:
             raise progress.over
-        _persist(lambda: _complete(order, node))
+        there = _persist(lambda: _complete(order, node))
     except (_Refused, _Again) as error:
         message = f"the outputs could not be uploaded: {error}"
         tell(message)
@@ -91,6 +96,10 @@ def upload(order: Order, node: JobNode) -> Outcome:
     if progress.lost:
         message = f"{len(progress.lost)} of its files could not be kept: {progress.lost[0]}"
         return Outcome(failed=Failed("upload_failed", message), files=progress.kept)
+    if there < progress.kept:
+        message = f"{progress.kept - there} of its files did not reach the storage as they were"
+        tell(message)
+        return Outcome(failed=Failed("upload_failed", message), files=there)
     return Outcome(files=progress.kept)
 
 
@@ -164,14 +173,13 @@ def _hashed(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _persist(do: Callable[[], None]) -> None:
-    """Do it until it succeeds or is refused. Raises _Refused, and _Again when that took too long."""
+def _persist(do: Callable[[], _T]) -> _T:
+    """What it gives, once it succeeds. Raises _Refused, and _Again when that took too long."""
     deadline_s = time.monotonic() + RETRY_SECONDS_MAX
     failures = 0
     while True:
         try:
-            do()
-            return
+            return do()
         except _Again:
             failures += 1
             if time.monotonic() > deadline_s:
@@ -190,23 +198,27 @@ def _put(order: Order, node: JobNode, name: str, file: BinaryIO, size: int, sha2
         },
         form.encode(),
     )
+    # What was put before stays: by an earlier try of ours, or by the command itself.
+    if _code(text) == "upload_conflict":
+        return
     if status != http.client.OK:
         _told(status, text)
     url, checksum = text.split()
     file.seek(0)
     headers = {"x-amz-checksum-sha256": checksum, "Content-Length": str(size)}
     status, text = _call("PUT", url, headers, _Exactly(file, size))
-    # What was put before stays: by an earlier try of ours, or by the command itself.
     stored = status == http.client.PRECONDITION_FAILED or _code(text) == "upload_conflict"
     if status >= http.client.BAD_REQUEST and not stored:
         _told(status, text)
 
 
-def _complete(order: Order, node: JobNode) -> None:
+def _complete(order: Order, node: JobNode) -> int:
+    """Say that all are there; gives how many the storage has."""
     headers = {"Authorization": f"Bearer {order.upload_token}"}
     status, text = _call("POST", f"{_internal(order, node)}/complete", headers, b"")
     if status != http.client.OK:
         _told(status, text)
+    return int(json.loads(text)["files"])
 
 
 def _internal(order: Order, node: JobNode) -> str:
@@ -283,18 +295,21 @@ def _call(method: str, url: str, headers: dict[str, str], body: bytes | _Exactly
 
 def _told(status: int, text: str) -> NoReturn:
     """Raises what a refusal means."""
-    code, message = _code(text), text[:300]
+    code = _code(text)
     try:
         message = str(json.loads(text)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        message = f"{status}: {message}"
-    if status in _AGAIN:
+        # A bucket's own words may repeat what was signed; this is printed where others read.
+        message = f"the storage answered {status} {code}".rstrip()
+    if status in _AGAIN or code in _AGAIN_CODES:
         raise _Again(message)
     raise _Refused(code, message)
 
 
 def _code(text: str) -> str:
+    """The code of a refusal, by the daemon or by a bucket."""
     try:
         return str(json.loads(text)["error"]["code"])
     except (ValueError, KeyError, TypeError):
-        return ""
+        found = _BUCKETS_CODE.search(text)
+        return "" if found is None else found[1]

@@ -72,6 +72,10 @@ class Storage(Protocol):
         """Where those files may be had, and until when: until then, or sooner."""
         ...
 
+    async def has(self, file: StoredFile) -> bool:
+        """Whether that file has come without our knowing, just as it was announced."""
+        ...
+
     def arrivals(self, job_id: str, awaited: Sequence[StoredFile]) -> AsyncIterator[Arrived]:
         """Which of the files that a job may upload have come since, and what came otherwise; in parts."""
         ...

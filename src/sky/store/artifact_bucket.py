@@ -63,6 +63,11 @@ class ArtifactBucket:
                 await asyncio.sleep(0)  # others are served in between
         return urls, until_us
 
+    async def has(self, file: StoredFile) -> bool:
+        """Whether that file is there, just as it was announced."""
+        async with self._bucket.line() as line:
+            return await _difference(line, key_of(file), file) is None
+
     async def arrivals(self, job_id: str, awaited: Sequence[StoredFile]) -> AsyncIterator[Arrived]:
         """Which of the files that a job may upload are there, some at a time."""
         async with self._bucket.line() as line:

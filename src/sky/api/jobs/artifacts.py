@@ -128,6 +128,8 @@ async def presign_artifact_upload(ask: JobAsk) -> ASGIResponse:
         msg = "sha256 is the hash of the file in 64 lower-case hexadecimal digits"
         raise JobRefused("invalid_sha256", msg, param="sha256")
 
+    await _settle_before(ask, storage, StoredFile(row["id"], path, size, sha256))
+
     def verb(tx: Tx) -> str | None:
         known = rows.find(tx.connection, row["id"], path)
         if known is None and rows.count(tx.connection, row["id"]) >= wire.FILES_MAX:
@@ -181,6 +183,15 @@ async def complete_artifact_upload(ask: JobAsk) -> ASGIResponse:
     await ask.unit.db.write(lambda tx: rows.complete(tx, row["id"]))
     written = wire.ManifestWritten(object="compute.artifact_manifest", files=len(files), truncated=truncated)
     return reply(written)
+
+
+async def _settle_before(ask: JobAsk, storage: Storage, file: StoredFile) -> None:
+    """If other content was announced at that path, see whether it has come: then it stays."""
+    before = await ask.unit.db.read(lambda c: rows.find(c, file.job_id, file.path))
+    if before is None or before["stored_us"] is not None or before["sha256"] == file.sha256:
+        return
+    if await storage.has(rows.file_of(before)):
+        await ask.unit.db.write(lambda tx: rows.arrived(tx, file.job_id, file.path, before["sha256"]))
 
 
 async def _take_in(ask: JobAsk, storage: Storage, job_id: str) -> list[tuple[str, str]]:
