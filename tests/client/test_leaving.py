@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import sky
-from sky.client import calls
+from sky import errors
+from sky.client import calls, opened
 from sky.client.http import Http
 from sky.wire import v1
 
@@ -56,6 +57,13 @@ def nothing_left(daemon: Any) -> Iterator[None]:
     before = live_computes(daemon.url)
     yield
     assert live_computes(daemon.url) == before
+
+
+def test_an_address_where_nobody_answers_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "FOUND_S", 0.3)
+    monkeypatch.setenv("SKY_URL", "http://127.0.0.1:9")
+    with pytest.raises(errors.DaemonUnreachable, match=r"127\.0\.0\.1:9 .*within 0"):
+        sky.Compute(quiet=True).open()
 
 
 def test_leaving_gives_every_machine_back(daemon: Any, nothing_left: None) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from sky.client import daemon, flows
+from sky.client import calls, daemon, flows
 from sky.client.blueprint import Blueprint, check_python
 from sky.client.console import Console
 from sky.client.errors import ApiError, CapabilityMismatch, DaemonUnreachable, NotAccepting, SkyError
@@ -29,6 +29,8 @@ GONE_S = 60.0
 """How long leaving waits for the machines to be gone."""
 LEAVE_PATIENCE_S = 20.0
 """How long leaving waits for a daemon that is away."""
+FOUND_S = 10.0
+"""How long opening waits for somebody to answer at the daemon's address."""
 STOPPED_S = 2.0
 """How long leaving waits for calls that are being stopped."""
 LEASE_EVENTS = ("compute.lease.claimed", "compute.adopted")
@@ -84,6 +86,8 @@ class Opened:
         """Make it or attach to it, hold it, and wait until it is ready. Raises ComputeFailed and others."""
         with Progress(quiet=self._quiet) as progress:
             self._http = http = daemon.connect(url, database=database)
+            # Nothing is under way yet that would be worth a long wait for a daemon that is away.
+            http.send(calls.live(), patience_s=FOUND_S)
             try:
                 found = flows.run(
                     http, flows.create_or_attach(self._name, self._make_request, self._tell_failed)
