@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 import subprocess
 import sys
@@ -82,6 +84,28 @@ def test_a_stale_record_is_no_daemon_and_its_number_is_left_alone(home: Path) ->
     assert bystander.poll() is None
     assert not (home / "daemon.json").exists()
     bystander.communicate(b"\n", timeout=10)
+
+
+def test_a_daemon_that_is_busy_is_waited_for_and_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "LIVE_S", 0.2)
+    running = daemon.start()
+    assert running.pid is not None
+    os.kill(running.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(DaemonStartFailed, match=rf"runs \(process {running.pid}\), but did not answer"):
+            daemon.start(timeout_s=0.5)
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(daemon.start)
+            time.sleep(0.5)
+            assert not starting.done()
+            os.kill(running.pid, signal.SIGCONT)
+            assert starting.result(daemon.START_S).pid == running.pid
+        os.kill(running.pid, signal.SIGSTOP)
+        client = daemon.connect(start_if_absent=False)
+        os.kill(running.pid, signal.SIGCONT)
+        assert client.send(calls.live()).live
+    finally:
+        os.kill(running.pid, signal.SIGCONT)
 
 
 def test_only_the_daemon_of_this_folder_is_stopped(home: Path, daemon_of_session: Any) -> None:

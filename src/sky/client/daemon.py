@@ -87,9 +87,9 @@ def connect(
     folder = home_dir(home)
     found = _recorded_and_live(folder)
     if found is None:
-        if not start_if_absent:
-            raise DaemonUnreachable(f"no daemon runs for {folder}: start one with `sky server start`")
-        found = start(folder, database=database)
+        found = start(folder, database=database) if start_if_absent else _recorded_and_there(folder)
+    if found is None:
+        raise DaemonUnreachable(f"no daemon runs for {folder}: start one with `sky server start`")
     return Http(found.url, token=token, locate=lambda: _recorded(folder).url)
 
 
@@ -110,7 +110,7 @@ def start(
     _make_private(folder)
     deadline_s = _clock.monotonic_s() + timeout_s
     with _locked(folder / "start.lock", deadline_s, folder):
-        found = _recorded_and_live(folder)
+        found = _when_it_answers(folder, deadline_s, timeout_s)
         if found is not None:
             return found
         log = folder / "server.log"
@@ -219,6 +219,35 @@ def _recorded_and_live(folder: Path) -> Daemon | None:
     if recorded.url is None or not _is_live(recorded.url):
         return None
     return Daemon(recorded.url, recorded.pid, recorded.release)
+
+
+def _recorded_and_there(folder: Path) -> Daemon | None:
+    """The daemon whose process is there, whether or not it answers just now."""
+    recorded = _recorded(folder)
+    if recorded.url is None or recorded.pid is None or not _is_daemon_of(recorded.pid, folder):
+        return None
+    return Daemon(recorded.url, recorded.pid, recorded.release)
+
+
+def _when_it_answers(folder: Path, deadline_s: float, timeout_s: float) -> Daemon | None:
+    """The daemon that runs, once it answers; None where none runs. Raises DaemonStartFailed.
+
+    One that is busy is waited for: another beside it could not begin.
+    """
+    while True:
+        found = _recorded_and_live(folder)
+        if found is not None:
+            return found
+        there = _recorded_and_there(folder)
+        if there is None:
+            return None
+        if _clock.monotonic_s() > deadline_s:
+            raise DaemonStartFailed(
+                f"the daemon of {folder} runs (process {there.pid}), but did not answer at {there.url} "
+                f"within {timeout_s:g} s: it is busy, or was stopped. Try again; `kill -9 {there.pid}` "
+                "ends it at once and loses nothing that was acknowledged"
+            )
+        time.sleep(POLL_S)
 
 
 def _is_live(url: str) -> bool:
