@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.conftest import RunningDaemon, free_port
+from tests.conftest import DIES_WITH_US, RunningDaemon, free_port
 from tests.jobs.conftest import SETTINGS
 from tests.jobs.shop import CATALOGUE, ROOT, Customer, Shop, body, refusal
 from tests.jobs.till import Till
@@ -274,3 +276,22 @@ def test_a_daemon_without_a_console_says_so(tmp_path_factory: pytest.TempPathFac
         assert shop.http.get(f"{ROOT}/skus").status_code == 200
     finally:
         running.stop()
+
+
+def test_the_command_prints_all_that_a_daemon_needs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    command = [sys.executable, "-m", "sky.cli.main", "console", "--port", "0", "--account", "acme=5"]
+    with subprocess.Popen([*DIES_WITH_US, *command], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        about, settings, account = (process.stdout.readline().strip() for _ in range(3))
+        assert "play money" in about
+        home = tmp_path_factory.mktemp("by-command")
+        given = dict(pair.split("=", 1) for pair in settings.split())
+        running = RunningDaemon(home, free_port(), environment={**SETTINGS, **given})
+        running.start()
+        try:
+            customer = Customer(Shop(running.url).http, account.removeprefix("account acme: "), "acme")
+            assert customer("GET", "/balance").json()["available_usd"] == "5.000000"
+        finally:
+            running.stop()
+            process.terminate()
+        assert process.wait(15) == 0

@@ -80,6 +80,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     context = Context(settings.home, deployment_of(keys), clock)
     masks = Masks([keys.token])
     masks.add_named(os.environ)
+    masks.add([settings.console_token or ""])
     seal, unseal = hidden(keys, masks)
     pool = RowPool(db, registry, context, unseal)
     url_file = str(settings.home / "daemon.json")
