@@ -25,6 +25,7 @@ from sky.providers.local.provider import LocalProvider
 from sky.providers.registry import Registry, check_config
 from sky.reconcile import wakes
 from sky.reconcile.attempts import Attempts
+from sky.reconcile.clusters import Clusters
 from sky.reconcile.computes import Computes
 from sky.reconcile.dispatch import Dispatch
 from sky.reconcile.jobs import Jobs
@@ -32,6 +33,7 @@ from sky.reconcile.nodes import Nodes
 from sky.reconcile.offers import Offers
 from sky.reconcile.passes import InnerLoop, OuterLoop
 from sky.reconcile.pool import ProviderPool, RowPool
+from sky.reconcile.requests import Requests
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
 from sky.reconcile.watch import Watch
@@ -154,12 +156,13 @@ def make_runner(
     ]
     if jobs is not None:
         loops.append(Jobs(jobs))
+        loops += [Clusters(), Requests(jobs.rules)]
     if sealing is not None:
         loops.append(Webhooks(db, clock, sealing))
     # One daemon at a time uses an embedded database (its folder is locked): it finds its own claims again.
     runner = Runner(db, clock, loops, holder="embedded", hints=hints)
     if hints:
-        db.follow(frozenset({Dispatch.name}), runner.follow)
+        db.follow(frozenset({Dispatch.name, Requests.name}), runner.follow)
     return runner
 
 
