@@ -210,6 +210,41 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorRecord | None = None
 
 
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """That a request is written down; with its result where it has that already."""
+
+    request_id: str
+    record: RequestRecord
+
+
+class RequestList(msgspec.Struct, frozen=True, kw_only=True):
+    """Some requests, newest first."""
+
+    items: tuple[RequestRecord, ...]
+
+
+class CancelRequests(Body, frozen=True):
+    """Which requests to cancel, by ids or what they begin with; none named: all of the caller's."""
+
+    request_ids: tuple[str, ...] | None = None
+    all_users: bool = False
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Which requests were cancelled now."""
+
+    request_ids: tuple[str, ...]
+
+
+class LogsBody(Body, frozen=True):
+    """Which job's output to send: ``job_id`` None: the newest's. ``tail``: only so many of the last lines."""
+
+    cluster_name: str
+    job_id: int | None = None
+    follow: bool = True
+    tail: Annotated[int, Meta(ge=0)] = 0
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """That a server is there, and what it speaks."""
 
