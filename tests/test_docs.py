@@ -128,7 +128,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @pytest.mark.real
 def test_first_call_of_the_readme_runs(home: Path, tmp_path: Path) -> None:
-    (code,) = blocks(ROOT / "README.md", "python")
+    code, _ = blocks(ROOT / "README.md", "python")
     script = tmp_path / "first.py"
     script.write_text(code, encoding="utf-8")
     done = subprocess.run(
@@ -147,7 +147,7 @@ def test_first_call_of_the_readme_runs(home: Path, tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_http_lines_of_the_readme_work(home: Path) -> None:
-    (lines,) = blocks(ROOT / "README.md", "sh")
+    lines, _ = blocks(ROOT / "README.md", "sh")
     url = json.loads((home / "daemon.json").read_bytes())["url"]
     script = lines.replace("http://127.0.0.1:7590", url).replace("curl -s ", "curl -sS --fail-with-body ")
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=50, check=False)

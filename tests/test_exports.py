@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PROMISED = {
     *("Compute", "Image", "Local", "Options", "Plugin", "Spec", "Future"),
     *("function", "gather", "map", "app", "instance_info", "is_head", "shard"),
+    *("Jobs", "AsyncJobs", "JobRefused", "JobFailed"),
     *("SkyError", "TaskFailed", "TaskCancelled", "TaskIndeterminate", "TaskTimedOut", "ComputeFailed"),
 }
 EXPORTED = {name for name in sky.__all__ if not name.startswith("__")}

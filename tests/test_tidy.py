@@ -71,6 +71,7 @@ LAZY_IMPORTS: dict[str, str] = {
     "src/sky/client/http.py": "the asynchronous driver is slow to import, and few programs need it",
     "src/sky/client/plugins.py": "joblib is imported only for computes whose plugins need it here",
     "src/sky/cli/": "a command loads what it needs, so that --help is quick",
+    "src/sky/server/artifacts.py": "what finds credentials is slow to import, and comes with an extra",
     "src/sky/server/main.py": "what is loaded is loaded with the search for garbage off",
     "src/sky/store/migrate.py": "a database that is up to date needs no migrations",
 }

@@ -28,17 +28,24 @@ if TYPE_CHECKING:
     from sky.client.errors import DaemonStopFailed as DaemonStopFailed
     from sky.client.errors import DaemonUnreachable as DaemonUnreachable
     from sky.client.errors import DuplicationNotAcknowledged as DuplicationNotAcknowledged
+    from sky.client.errors import InsufficientBalance as InsufficientBalance
     from sky.client.errors import InvalidRequest as InvalidRequest
+    from sky.client.errors import JobFailed as JobFailed
+    from sky.client.errors import JobNotFound as JobNotFound
+    from sky.client.errors import JobRefused as JobRefused
     from sky.client.errors import LeaseHeld as LeaseHeld
     from sky.client.errors import NotEntered as NotEntered
     from sky.client.errors import NotFound as NotFound
     from sky.client.errors import NotInCall as NotInCall
     from sky.client.errors import PackError as PackError
+    from sky.client.errors import QuotaExceeded as QuotaExceeded
+    from sky.client.errors import RateLimited as RateLimited
     from sky.client.errors import SkyError as SkyError
     from sky.client.errors import TaskCancelled as TaskCancelled
     from sky.client.errors import TaskFailed as TaskFailed
     from sky.client.errors import TaskIndeterminate as TaskIndeterminate
     from sky.client.errors import TaskTimedOut as TaskTimedOut
+    from sky.client.errors import TransferFailed as TransferFailed
     from sky.client.function import Function as Function
     from sky.client.function import Pending as Pending
     from sky.client.function import function as function
@@ -49,6 +56,12 @@ if TYPE_CHECKING:
     from sky.client.inside import shard as shard
     from sky.client.items import Items as Items
     from sky.client.joblib_backend import joblib_backend as joblib_backend
+    from sky.client.jobs import Artifact as Artifact
+    from sky.client.jobs import Job as Job
+    from sky.client.jobs import Jobs as Jobs
+    from sky.client.jobs_async import AsyncArtifact as AsyncArtifact
+    from sky.client.jobs_async import AsyncJob as AsyncJob
+    from sky.client.jobs_async import AsyncJobs as AsyncJobs
     from sky.client.resources import Image as Image
     from sky.client.resources import Local as Local
     from sky.client.resources import Options as Options
@@ -70,14 +83,17 @@ _WHERE = {
     "compute": "Compute",
     "errors": (
         "AccessDenied ApiError CallError CapabilityMismatch ComputeFailed Conflict DaemonError "
-        "DaemonStartFailed DaemonStopFailed DaemonUnreachable DuplicationNotAcknowledged InvalidRequest "
-        "LeaseHeld NotEntered "
-        "NotFound NotInCall PackError SkyError TaskCancelled TaskFailed TaskIndeterminate "
-        "TaskTimedOut"
+        "DaemonStartFailed DaemonStopFailed DaemonUnreachable DuplicationNotAcknowledged "
+        "InsufficientBalance InvalidRequest "
+        "JobFailed JobNotFound JobRefused LeaseHeld NotEntered NotFound NotInCall PackError "
+        "QuotaExceeded RateLimited SkyError TaskCancelled TaskFailed TaskIndeterminate TaskTimedOut "
+        "TransferFailed"
     ),
     "function": "Function Pending function",
     "handles": "Future",
     "joblib_backend": "joblib_backend",
+    "jobs": "Artifact Job Jobs",
+    "jobs_async": "AsyncArtifact AsyncJob AsyncJobs",
     "inside": "InstanceInfo instance_info is_head shard",
     "items": "Items",
     "resources": "Image Local Options PipIndex Plugin Provider Retry Spec Volume Worker",
@@ -93,7 +109,11 @@ __all__ = [
     "AccessDenied",
     "ApiError",
     "App",
+    "Artifact",
+    "AsyncArtifact",
     "AsyncCompute",
+    "AsyncJob",
+    "AsyncJobs",
     "CallError",
     "CapabilityMismatch",
     "Compute",
@@ -108,8 +128,14 @@ __all__ = [
     "Future",
     "Image",
     "InstanceInfo",
+    "InsufficientBalance",
     "InvalidRequest",
     "Items",
+    "Job",
+    "JobFailed",
+    "JobNotFound",
+    "JobRefused",
+    "Jobs",
     "LeaseHeld",
     "Local",
     "NotEntered",
@@ -121,6 +147,8 @@ __all__ = [
     "PipIndex",
     "Plugin",
     "Provider",
+    "QuotaExceeded",
+    "RateLimited",
     "Retry",
     "SkyError",
     "Spec",
@@ -128,6 +156,7 @@ __all__ = [
     "TaskFailed",
     "TaskIndeterminate",
     "TaskTimedOut",
+    "TransferFailed",
     "Volume",
     "Worker",
     "__version__",

@@ -402,6 +402,10 @@ def test_the_window_grows_with_short_calls_and_shrinks_with_long_ones(node: Any,
             "SIGKILL, probably because the machine ran out of memory",
         ),
         (os.abort, "SIGABRT"),
+        (
+            lambda: (os.kill(os.getpid(), signal.SIGTERM), *(time.sleep(0.01) for _ in range(6_000))),
+            "SIGTERM that its node did not send",
+        ),
     ],
 )
 def test_a_worker_that_dies_fails_its_call_and_not_the_node(either: Any, die: Any, said: str) -> None:

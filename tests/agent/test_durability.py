@@ -282,6 +282,27 @@ def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_p
         assert "given back" in node.log
 
 
+def test_a_call_that_ends_with_its_agent_is_not_told_as_cancelled(
+    node_of: Any, daemon: Any, until: Any, tmp_path: Path
+) -> None:
+    def going_on(path: str) -> None:
+        Path(path).touch()
+        while True:
+            time.sleep(0.01)
+
+    for executor in ("process", "thread"):
+        node = node_of(worker={"executor": executor, "concurrency": 1}).start()
+        execution = node.send(going_on, str(tmp_path / executor))
+        until((tmp_path / executor).exists, "a call that runs")
+        node.signal(signal.SIGTERM)
+        assert node.wait() == 0
+        assert execution not in daemon.outcomes
+        node.start()
+        assert node.outcome(execution).state == "indeterminate"
+        node.signal(signal.SIGTERM)
+        node.wait()
+
+
 def test_two_agents_do_not_share_a_home(node: Any) -> None:
     second = type(node)(node.daemon, node.home)
     second.name = node.name

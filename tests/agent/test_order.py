@@ -96,6 +96,23 @@ def test_what_a_call_changes_is_put_back_for_the_next(single: Any, change: Any) 
     assert single.value(os.getpid) == pid, "the worker is warm still"
 
 
+def test_each_call_finds_its_own_peers_whatever_the_call_before_it_did_to_them(
+    single: Any, unpack: Any
+) -> None:
+    def peers(left: str | None = None) -> str | None:
+        found = os.environ.pop("SKYWARD_PEERS", None)
+        if left is not None:
+            os.environ["SKYWARD_PEERS"] = left
+        return found
+
+    told = [("10.0.0.1", "10.0.0.2"), ("10.0.0.1", "10.0.0.2"), ("10.0.0.3",), (), ("10.0.0.1",)]
+    items = [single.item(peers, left, peers=each) for each in told for left in (None, "wrong")]
+    found = [single.outcome(execution) for execution in single.send_all(items)]
+    assert [unpack(outcome.result) for outcome in found] == [
+        ",".join(each) for each in told for _ in range(2)
+    ]
+
+
 def test_an_alarm_and_a_handler_do_not_outlive_their_call(node_of: Any) -> None:
     node = node_of().start()
     before, pid = node.value(_seen), node.value(os.getpid)

@@ -142,6 +142,27 @@ def test_a_node_that_does_not_answer_does_not_keep_a_file_from_the_others(
     assert "did not answer" in told[second["id"]]
 
 
+@pytest.mark.parametrize("size", [0, 10, 20_000_000])
+@pytest.mark.parametrize(("path", "said"), [(".", "is a folder"), ("in-the-way/under", "in-the-way")])
+@pytest.mark.parametrize("node", ["0", "all"])
+def test_a_node_that_does_not_take_a_file_says_why(
+    api: Any, ready: dict[str, Any], size: int, path: str, said: str, node: str
+) -> None:
+    run(api, ready, "touch in-the-way")
+    files = f"/v1/computes/{ready['id']}/files"
+    answer = api.http.put(
+        files,
+        params={"path": path, "node": node},
+        content=b"x" * size,
+        headers={"Content-Type": BYTES},
+        timeout=READ_S,
+    )
+    assert answer.status_code == 200, answer.content
+    assert len(answer.json()) == (1 if node == "0" else 2)
+    for why in answer.json().values():
+        assert said in why
+
+
 def test_a_folder_is_no_file(api: Any, ready: dict[str, Any]) -> None:
     run(api, ready, "mkdir -p afolder")
     error = api("GET", f"/v1/computes/{ready['id']}/files/content?path=afolder").error(400)

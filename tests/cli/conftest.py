@@ -86,6 +86,10 @@ class Sky:
         )
         return Ended(done.returncode, done.stdout, done.stderr)
 
+    def json_of(self, *words: str, **more: str) -> Any:
+        """What a command that worked told a program."""
+        return self(*words, "-o", "json", **more).check().json()
+
     def together(self, commands: list[list[str]], timeout_s: float = COMMAND_S) -> list[Ended]:
         """Run commands one after the other in one process: loading it is most of what a small one costs."""
         done = subprocess.run(

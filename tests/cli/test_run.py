@@ -50,6 +50,16 @@ def count(n: int):
         raise LookupError("three is too many")
 
 @sky.function
+def leave(code: int):
+    import os
+
+    os._exit(code)
+
+@sky.function(timeout=1)
+def late():
+    time.sleep(60)
+
+@sky.function
 def slow(seconds: float):
     print("begun", flush=True)
     time.sleep(seconds)
@@ -167,8 +177,25 @@ def test_ctrl_c_ends_the_call(on_daemon: Any, dev: str, files: None) -> None:
     assert on_daemon("task", "get", task, "-o", "json").check().json()["state"] == "cancelled"
 
 
+def test_ctrl_c_on_a_temporary_compute_is_a_cancelled_call(on_daemon: Any, files: None) -> None:
+    process = on_daemon.begin("run", "work.py:slow", "--seconds", "50")
+    try:
+        said = ""
+        while "begun" not in said:
+            assert process.poll() is None
+            said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        err = process.stderr.read()
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130, err
+    assert on_daemon("task", "get", err.split()[0], "-o", "json").check().json()["state"] == "cancelled"
+
+
 WRONG = [
-    (["work.py"], "work.py has 7 functions that could be meant", "name one: `work.py:train`"),
+    (["work.py"], "work.py has 9 functions that could be meant", "name one: `work.py:train`"),
     (["work.py:trainn"], "work.py has no function 'trainn'", "did you mean `work.py:train`?"),
     (["work.py:train"], "train: --epochs is missing", "`sky run work.py:train --help`"),
     (["work.py:train", "--epoch", "3"], "train: unknown option: --epoch", "did you mean --epochs?"),
@@ -244,6 +271,19 @@ def test_tasks_results_logs_and_reasons(on_daemon: Any, dev: str, run: Any) -> N
     assert "2 of 2 nodes are ready" in of_compute
     node = on_daemon("why", dev, "-o", "json").check().json()["decisions"]
     assert {"computes", "nodes"} <= {one["loop"] for one in node}
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"), [(["work.py:leave", "--code", "3"], "worker_died"), (["work.py:late"], "timed_out")]
+)
+def test_why_a_call_did_not_succeed_is_told_by_its_name(
+    on_daemon: Any, dev: str, run: Any, words: list[str], cause: str
+) -> None:
+    assert f"error: {cause}: " in run(*words).check(1).err
+    task = on_daemon("task", "list", "--limit", "1", "-o", "json").json()["items"][0]["id"]
+    assert f"error: {cause}: " in on_daemon("task", "result", task).check(1).err
+    for noun in (["task", "get"], ["why"]):
+        assert f"{cause}: " in on_daemon(*noun, task).check().out
 
 
 def test_retry_and_cancel(on_daemon: Any, dev: str, run: Any) -> None:

@@ -15,7 +15,8 @@ import numpy
 import pytest
 
 import sky
-from sky.client import outgoing, pack
+from sky import errors
+from sky.client import outgoing, pack, standing
 from sky.client.errors import PackError
 
 LOCK = threading.Lock()
@@ -72,6 +73,9 @@ anything: Any = double
 decorate: Any = sky.function
 builtin: Any = len
 many: Any = [double(1)]
+image: Any = sky.Image
+compute: Any = sky.Compute
+target: Any = sky.Compute()
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,20 @@ many: Any = [double(1)]
         (lambda: list(anything(1)), "has no items"),
         (lambda: anything(1).result(), "has no 'result'"),
         (lambda: anything.remote(1), ">> compute"),
+        (lambda: 3 >> target, r"a value of type int.*Put @sky\.function above"),
+        (lambda: "3" @ target, r"a value of type str"),
+        (lambda: target < 3.5, r"a value of type float"),
+        (
+            lambda: builtin >> target,
+            r"len is no call: put @sky\.function above it, and call it: len\(\.\.\.\)",
+        ),
+        (lambda: many >> target, r"sky\.gather\(\*calls\) >> compute"),
+        (
+            lambda: image(pip="numpy"),
+            r"image\.pip: 'numpy' is one text where a list belongs; write \['numpy'\]",
+        ),
+        (lambda: image(includes="data"), r"image\.includes: 'data'"),
+        (lambda: compute(plugins="torch"), r"plugins: 'torch' is one text"),
         (lambda: anything.unknown, "no attribute 'unknown'"),
         (lambda: outgoing.prepare(many), r"sky\.gather\(\*calls\)"),
         (lambda: outgoing.prepare(builtin), "put @sky.function above"),
@@ -96,7 +114,7 @@ many: Any = [double(1)]
     ],
 )
 def test_what_is_typed_wrong_is_told_how_it_is_right(use: Any, said: str) -> None:
-    with pytest.raises((TypeError, AttributeError, ValueError), match=said):
+    with pytest.raises((TypeError, AttributeError, ValueError, errors.InvalidRequest), match=said):
         use()
 
 
@@ -268,3 +286,28 @@ def test_what_has_not_changed_is_packed_once(monkeypatch: pytest.MonkeyPatch) ->
     array[0] = 1
     assert outgoing.prepare(same(1)).function is first
     assert len(packed) == 8
+
+
+# ── how far it is looked for changes ────────────────────────────────────────────────────────────
+
+
+def _nested(levels: int) -> list[Any]:
+    held: list[Any] = []
+    for _ in range(levels):
+        held = [held]
+    return held
+
+
+@pytest.mark.parametrize(
+    "held",
+    [list(range(100_000)), {n: n for n in range(100_000)}, [str(n) for n in range(100_000)], _nested(5_000)],
+    ids=["numbers", "table", "texts", "levels"],
+)
+def test_what_reads_more_than_can_be_compared_is_not_taken_for_unchanged(held: Any) -> None:
+    def reads() -> int:
+        return len(held)
+
+    look = standing.Look(reads)
+    assert not look.sure
+    assert not look.same(look)
+    assert look.parts <= standing.PARTS_MAX + 1, "nor is all of it kept"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from sky.client import calls, calls_machines
+from sky.client import calls, calls_machines, streaming
 from sky.client.errors import (
     ApiError,
     DaemonUnreachable,
@@ -21,6 +22,7 @@ from sky.client.errors import (
 from sky.client.http import Http
 from sky.client.http_async import AsyncHttp
 from sky.client.request import Call
+from sky.client.settling import Settler
 from sky.wire import v1
 
 LIVE = b'{"live": true}'
@@ -174,6 +176,31 @@ def test_a_stream_can_be_ended_from_another_thread(scripted: Any, say: Any) -> N
         with pytest.raises(ConnectionError):
             assert list(stream.pieces())
     hold.set()
+
+
+@pytest.mark.parametrize("kind", ["for", "async for"])
+def test_items_that_are_cut_off_again_and_again_are_given_up(
+    scripted: Any, say: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "CUTS_MAX", 3)
+    server = scripted(say.answer(body=b"0123456789", cut=-9))
+    ended: list[str] = []
+
+    async def first(items: Any) -> Any:
+        return await anext(items)
+
+    http = Http(server.url)
+    items = streaming.Source(
+        http,
+        Settler(http),
+        submit=lambda: "tsk_1",
+        printed=lambda _task, _lines: None,
+        abandon=ended.append,
+    ).items()
+    with pytest.raises(DaemonUnreachable, match="tsk_1"):
+        next(items) if kind == "for" else asyncio.run(first(items))
+    assert len(server.asked) == 4
+    assert ended == ["tsk_1"], "nobody reads it any more"
 
 
 def test_nothing_can_be_smuggled_into_a_header(scripted: Any, say: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import sky
 from sky.client.errors import InvalidRequest
 from sky.client.excludes import Excludes
 from sky.client.includes import name_of, parts
@@ -35,7 +36,7 @@ def names(includes: Sequence[str | Path], excludes: Sequence[str] = ()) -> list[
 
 
 def hashes(*includes: Path) -> list[str]:
-    return [part.sha256 for part in parts([str(include) for include in includes], ())]
+    return [part.sha256 for part in parts(includes, ())]
 
 
 def test_a_package_stands_under_its_own_name_without_caches_and_links(package: Path, tmp_path: Path) -> None:
@@ -75,6 +76,11 @@ def test_a_change_moves_only_what_is_packed_with_it(tmp_path: Path) -> None:
     before = set(hashes(folder))
     (folder / "m150b.py").write_text("new = True")
     assert len(set(hashes(folder)) - before) <= 2
+
+
+def test_paths_are_as_good_as_texts(package: Path) -> None:
+    assert hashes(package) == [part.sha256 for part in parts([str(package)], ())]
+    assert sky.Image(includes=[package]).to_wire().includes == (str(package),)
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:

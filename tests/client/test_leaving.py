@@ -44,6 +44,12 @@ def live_computes(url: str) -> set[str]:
     return {one.id for one in items if one.status.state not in GONE}
 
 
+def state_of(daemon: Any, compute: str) -> str:
+    """How the only task of a compute ended."""
+    (task,) = Http(daemon.url).send(calls.list_tasks(compute=compute)).items
+    return task.state
+
+
 @pytest.fixture
 def nothing_left(daemon: Any) -> Iterator[None]:
     """Whatever the test does, no compute more than before is there afterwards."""
@@ -191,6 +197,7 @@ def test_ctrl_c_cancels_and_gives_back(daemon: Any, tmp_path: Path, nothing_left
     assert "KeyboardInterrupt" in err
     name = out.split()[1]
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
+    assert state_of(daemon, name) == "cancelled"
 
 
 def test_ctrl_c_twice_leaves_at_once_and_says_what_is_left(daemon: Any, tmp_path: Path) -> None:

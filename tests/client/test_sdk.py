@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import importlib
 import sys
 import threading
 import time
@@ -132,6 +133,17 @@ def test_an_exception_is_raised_as_what_it_was(compute: sky.Compute) -> None:
     assert shown.count("site-packages") == 0
     ours = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
     assert len(ours) == 2, "of our own frames only the operator is shown"
+
+
+@sky.function
+def needs_a_module() -> None:
+    importlib.import_module("no_such_module")
+
+
+def test_a_module_that_the_node_lacks_is_told_with_how_it_gets_there(compute: sky.Compute) -> None:
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_module'") as raised:
+        needs_a_module() >> compute
+    assert any("sky.Image(pip=[...])" in note for note in raised.value.__notes__)
 
 
 def test_an_exception_that_words_its_own_message_can_be_caught(compute: sky.Compute) -> None:

@@ -8,11 +8,13 @@ import pickle
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sky
 from sky.client import errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "sdk.md"
@@ -50,7 +52,7 @@ def test_its_definition_is_one(tmp_path: Path) -> None:
 
 
 def test_its_table_has_every_error() -> None:
-    told = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
+    told = set(re.findall(r"^\| `(\w+)` \|", TEXT.partition("## Errors")[2], re.MULTILINE))
     there = {
         name
         for name, kind in vars(errors).items()
@@ -59,9 +61,21 @@ def test_its_table_has_every_error() -> None:
     assert told == there
 
 
+def test_its_parameters_are_those_of_a_compute() -> None:
+    table = TEXT.partition("## Computes")[2].partition("## ")[0]
+    told = {
+        word
+        for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+        for word in re.findall(r"`(\w+)`", row)
+    }
+    assert told == set(inspect.signature(sky.Compute).parameters)
+
+
 def test_every_error_is_below_one_and_survives_pickling() -> None:
+    job: Any = "a job"
     for name, kind in vars(errors).items():
         if inspect.isclass(kind) and issubclass(kind, errors.SkyError):
-            error = pickle.loads(pickle.dumps(kind("what was wrong")))
+            made: Any = partial(kind, job=job) if kind is errors.JobFailed else kind
+            error = pickle.loads(pickle.dumps(made("what was wrong")))
             assert type(error) is kind, name
             assert "what was wrong" in str(error)

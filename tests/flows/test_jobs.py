@@ -57,6 +57,7 @@ class Shop:
         self.seconds = seconds
         self.outcome = steps.Outcome(exit_code=exit_code)
         self.prepared = steps.Outcome()
+        self.uploaded = steps.Outcome(files=1)
         self.paid = paid
         self.account = ""
         self.began_s: dict[str, float] = {}
@@ -64,7 +65,7 @@ class Shop:
 
     def _answer(self, item: wire.WorkItem) -> wire.Outcome | None:
         name = STEP_OF[item.function]
-        result = {"prepare": self.prepared, "run": self.outcome, "upload": steps.Outcome(files=1)}[name]
+        result = {"prepare": self.prepared, "run": self.outcome, "upload": self.uploaded}[name]
         if name == "run":
             began_s = self.began_s.setdefault(item.execution, self.world.clock.monotonic_s())
             if self.world.clock.monotonic_s() - began_s < self.seconds:
@@ -226,6 +227,35 @@ async def test_an_image_that_cannot_be_pulled_is_free(tmp_path: Path) -> None:
     row = shop.job(job_id)
     assert (row["state"], row["error"]["code"], row["settled_micro"]) == ("failed", "image_unavailable", 0)
     assert await shop.balances() == (10 * MICRO, 0)
+    shop.world.close()
+
+
+async def test_a_container_that_does_not_start_is_free(tmp_path: Path) -> None:
+    shop = Shop(World(tmp_path), seconds=0.0)
+    shop.outcome = steps.Outcome(failed=steps.Failed("run_failed", "the container could not be started"))
+    await shop.open()
+    job_id = await shop.submit(spec={"outputs": [{"mount": "/out"}]})
+    await shop.world.settle(shop.over(job_id))
+    await shop.check()
+    row = shop.job(job_id)
+    assert (row["state"], row["error"]["code"], row["settled_micro"]) == ("failed", "run_failed", 0)
+    assert await shop.balances() == (10 * MICRO, 0)
+    shop.world.close()
+
+
+@pytest.mark.parametrize(("exit_code", "code"), [(0, "upload_failed"), (3, "command_failed")])
+async def test_outputs_that_are_lost_fail_a_job_unless_its_command_did(
+    tmp_path: Path, exit_code: int, code: str
+) -> None:
+    shop = Shop(World(tmp_path), seconds=30.0, exit_code=exit_code)
+    shop.uploaded = steps.Outcome(files=2, failed=steps.Failed("upload_failed", "a file is too large"))
+    await shop.open()
+    job_id = await shop.submit(spec={"outputs": [{"mount": "/out"}]})
+    await shop.world.settle(shop.over(job_id))
+    await shop.check()
+    row = shop.job(job_id)
+    assert (row["state"], row["error"]["code"]) == ("failed", code)
+    assert 30_000 <= row["settled_micro"] <= 40_000, "what ran is paid, and the upload is free"
     shop.world.close()
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from sky.console.bridge import Bridge
 from sky.domain.errors import SkyError
 from sky.domain.snapshots import NodeCase
 from sky.kit import codec
@@ -234,7 +235,16 @@ class Elsewhere:
 class World:
     """One daemon over a file, a cloud, and the agents on its machines."""
 
-    def __init__(self, folder: Path, *, hints: bool = True, slots: int = 2, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        hints: bool = True,
+        slots: int = 2,
+        pace: Pace | None = None,
+        bridge: Bridge | None = None,
+    ) -> None:
+        self.bridge = bridge
         self.clock = ManualClock()
         self.url = f"sqlite:///{folder / 'sky.db'}"
         self.folder = folder
@@ -273,6 +283,7 @@ class World:
             self._setup,
             hints=False,
             jobs=JobRules(self.rules, lambda job_id: f"token of {job_id}", host_jobs=True),
+            bridge=self.bridge,
         )
         if self.hints:
             self.db.follow(frozenset({Dispatch.name, Requests.name}), self.runner.follow)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
+from tests.jobs import engine, secure
+from tests.jobs.engine import Podman
 from tests.jobs.shop import CATALOGUE, Customer, Shop
 
 SETTINGS = {
@@ -39,3 +42,40 @@ def shop(selling: RunningDaemon) -> Shop:
 def customer(shop: Shop) -> Customer:
     """A customer with a hundred dollars."""
     return shop.customer()
+
+
+@dataclass
+class Boxed:
+    """A seller whose node has a container engine, and an https server that its jobs may ask."""
+
+    daemon: RunningDaemon
+    shop: Shop
+    podman: Podman
+    inputs: str
+
+
+@pytest.fixture(scope="session")
+def boxed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxed]:
+    """A seller with containers, for the whole session."""
+    engine.missing_is_told()
+    home = tmp_path_factory.mktemp("boxed")
+    (home / "engine").mkdir()
+    podman, registry = engine.make(home / "engine")
+    server, trusted = secure.serve(home)
+    (home / "catalogue.yaml").write_text(CATALOGUE)
+    environment = {
+        **SETTINGS,
+        **podman.environment,
+        "SKY_CATALOGUE": str(home / "catalogue.yaml"),
+        "SKY_ALLOW_PRIVATE_INPUTS": "true",
+        "SSL_CERT_FILE": str(trusted),
+    }
+    running = RunningDaemon(home, free_port(), environment=environment)
+    running.start()
+    yield Boxed(running, Shop(running.url), podman, f"https://127.0.0.1:{server.server_port}")
+    running.stop()
+    for container in podman("ps", "--all", "--quiet").split():
+        podman("rm", "--force", "--time", "0", container)
+    server.shutdown()
+    registry.terminate()
+    registry.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 
 import pytest
@@ -90,3 +91,23 @@ def test_text_that_only_begins_like_a_secret_is_not_looked_at_for_long(masks: Ma
     masks.hide(text)
     Flow(masks).hide(text, whole=False)
     assert time.process_time() - began_s < 2.0
+
+
+def test_secrets_become_known_in_one_thread_while_another_hides_them() -> None:
+    masks = Masks([KNOWN])
+    stop = threading.Event()
+
+    def learn() -> None:
+        for number in range(100):
+            if stop.is_set():
+                return
+            masks.add([f"another-secret-{number}"])
+
+    learning = threading.Thread(target=learn)
+    learning.start()
+    try:
+        while learning.is_alive():
+            assert Flow(masks).hide(f"it is {KNOWN}", whole=False) == f"it is {HIDDEN}"
+    finally:
+        stop.set()
+        learning.join()

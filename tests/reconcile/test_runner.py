@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 import structlog.testing
 import structlog.typing
+from sqlalchemy.exc import OperationalError
 from tests.store.support import empty
 
 from sky.kit import backoff
@@ -264,6 +265,40 @@ async def test_what_a_stalled_daemon_found_out_is_not_written_over_anothers_word
     assert await first.db.read(lambda c: passes.row(c, "outer/2")) is None
     first.db.close()
     second.db.close()
+
+
+async def test_a_claim_that_was_not_committed_is_none(url: str, clock: ManualClock) -> None:
+    first, second = Desk(url, clock), Desk(url, clock, "b")
+
+    def refuse(_tx: Tx, _key: str) -> Done:
+        raise KeyError("undone, and the claim with it")
+
+    first.inner.act = refuse
+    await first.touch("inner/1")
+    await first.turn()
+    await second.touch("inner/1")
+    await second.turn()
+    assert second.inner.seen == ["1"], "nobody holds it, so the second does now"
+    await first.touch("inner/1")
+    await first.turn()
+    assert first.inner.seen == ["1"], "and the first knows that it does not"
+    for one in (first, second):
+        one.db.close()
+
+
+async def test_a_pass_whose_failure_cannot_be_noted_is_told_and_stays_due(
+    desk: Desk, logs: list[structlog.typing.EventDict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: str) -> None:
+        raise OperationalError("COMMIT", None, Exception("database or disk is full"))
+
+    await desk.touch("outer/1")
+    monkeypatch.setattr("sky.store.db.faults.point", full)
+    assert await desk.turn() == 1
+    monkeypatch.undo()
+    assert [line["key"] for line in logs if line["event"] == "pass.not_noted"] == ["outer/1"]
+    assert await desk.turn() == 1
+    assert (await desk.note("outer/1")).decision == "looked"
 
 
 # ── beside each other, on the real clock ────────────────────────────────────────────────────────

@@ -215,6 +215,23 @@ async def test_too_many_at_once_are_told_to_come_again(db: Database) -> None:
     assert await db.write(add(1)) == 1
 
 
+async def test_one_that_attends_and_fails_keeps_no_answer_from_others(db: Database) -> None:
+    def broken(value: object, error: BaseException | None) -> None:
+        raise RuntimeError("a defect of whoever attends")
+
+    loop = asyncio.get_running_loop()
+    told: list[str] = []
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    leave = db.attend("shelf", lambda tx: None, broken)
+    try:
+        async with asyncio.timeout(10):
+            await db.write(lambda tx: tx.signal("shelf"))
+    finally:
+        leave()
+        loop.set_exception_handler(None)
+    assert told == ["a defect of whoever attends"]
+
+
 async def test_closing_finishes_what_was_accepted_and_refuses_the_rest(database_url: str) -> None:
     db = Database(database_url, SystemClock(), wakes)
     db.start()

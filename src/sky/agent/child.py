@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import types
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NoReturn
 
@@ -114,7 +115,9 @@ def _after_fork(router: Router, port: Port) -> None:
 def _serve_one(setup: Setup, port: Port, router: Router, board: Board, guard: SignalGuard) -> None:
     """One call at a time, in the main thread, stopped by SIGTERM."""
     inbox = Inbox(port, guard, Functions())
-    around = Surroundings(setup, port, router, inbox.credits, lambda wait: inbox.pump(wait=wait))
+    around = Surroundings(
+        setup, port, router, inbox.credits, lambda wait: inbox.pump(wait=wait), Path(setup.results)
+    )
     lane = Lane(around)
     guard.install()
     order = Order()
@@ -124,6 +127,7 @@ def _serve_one(setup: Setup, port: Port, router: Router, board: Board, guard: Si
             continue
         scope, sink = Scope(), Sink(call.seq)
         router.alone = sink
+        order.tell_peers(call.peers)
         context.enter_process(around.context_of(call))
         guard.watch(scope)
         done = lane.run(call, function, scope, sink)
@@ -165,7 +169,12 @@ class _Threads:
         self._functions = Functions()
         self._credits = Credits()
         self._around = Surroundings(
-            setup, port, router, self._credits, lambda wait: self._credits.wait() if wait else None
+            setup,
+            port,
+            router,
+            self._credits,
+            lambda wait: self._credits.wait() if wait else None,
+            Path(setup.results),
         )
         self._calls: SimpleQueue[tuple[Call, Function]] = SimpleQueue()
         self._lock = threading.Lock()
@@ -232,6 +241,7 @@ class _Threads:
                     continue
                 scope, sink = ThreadScope(thread), Sink(call.seq)
                 self._running[call.seq] = (scope, sink, call)
+                self._order.tell_peers(call.peers)
                 self._share()
             done = _marked(lane.run(call, function, scope, sink), self._router)
             with self._lock:

@@ -35,6 +35,7 @@ LOADS_MAX = 3
 """How many used workers may fail to load a call until that is its outcome."""
 UNLOADABLE_MAX = 1_000
 """Functions that are remembered as not to be loaded in fresh workers either."""
+TERMINATED = "was told to end by a SIGTERM that its node did not send"
 QUIET_CALLS = 100
 """After output of subprocesses, so many calls are sent one at a time, which keeps their output apart."""
 
@@ -250,9 +251,13 @@ class Executor:
         return True
 
     def _end_of(self, execution: Execution, frame: Done) -> None:
-        if frame.interrupted:
-            state = execution.stop or "cancelled"
-            self.end(execution, state, frame, error=self.stopping.reason(execution, state))
+        if frame.interrupted and execution.stop is not None:
+            self.end(execution, execution.stop, frame, error=self.stopping.reason(execution, execution.stop))
+        elif frame.interrupted:
+            # Nobody asked for it. When the whole node ends, how far the call got is for nobody to say.
+            if not self.stopping.all_stopped:
+                info = ErrorInfo(code="worker_died", message=f"the worker process that ran it {TERMINATED}")
+                self.end(execution, "failed", frame, error=info)
         elif frame.error is not None:
             self.end(execution, "failed", frame, error=frame.error)
         else:

@@ -26,6 +26,7 @@ POLL_S = 0.2
 KEEPER_SECONDS_MAX = 20.0
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 KILLED = 137
+STATE_TRIES_MAX = 5
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KEEPER = Path(__file__).with_name("job_keeper.py")
 _PASSED = ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT")
@@ -121,7 +122,7 @@ def _attached(engine: Engine, order: Order, name: str, keeper: Keeper, node: Job
         timed_out = process.poll() is None
         if timed_out:
             _stop(engine, name, process)
-        return _outcome(engine, name, process.poll(), timed_out=timed_out)
+        return _outcome(engine, name, keeper, process.poll(), timed_out=timed_out)
     finally:
         if process.poll() is None:
             _stop(engine, name, process)
@@ -146,22 +147,39 @@ def _pid(engine: Engine, name: str) -> int:
     return int(ask(engine, "inspect", "--format", "{{.State.Pid}}", name))
 
 
-def _outcome(engine: Engine, name: str, attached: int | None, *, timed_out: bool) -> Outcome:
+def _outcome(engine: Engine, name: str, keeper: Keeper, attached: int | None, *, timed_out: bool) -> Outcome:
     """How the command went, as the engine knows it."""
     try:
-        said = ask(
-            engine, "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}", name
-        )
+        said = _state(engine, name)
     except EngineFailed as error:
-        return Outcome(failed=Failed("run_failed", f"its container is gone: {error}"), timed_out=timed_out)
+        failed = None if timed_out else Failed("run_failed", f"its container is gone: {error}")
+        return Outcome(failed=failed, timed_out=timed_out)
     status, code, killed = said.split()
-    if status not in ("exited", "stopped", "running", "dead"):
-        return Outcome(exit_code=attached)
+    if status in ("created", "configured", "initialized"):
+        return Outcome(exit_code=attached, timed_out=timed_out)
     exit_code = int(code) if status != "running" else KILLED
-    out_of_memory = killed == "true" and exit_code == KILLED
+    out_of_memory = exit_code == KILLED and not timed_out and (killed == "true" or keeper.memory_ran_out())
     if out_of_memory:
         tell("the command was killed: it used more memory than it may")
     return Outcome(exit_code=exit_code, timed_out=timed_out, out_of_memory=out_of_memory)
+
+
+def _state(engine: Engine, name: str) -> str:
+    """The state of a container. Asked again when the engine is busy. Raises EngineFailed."""
+    last = EngineFailed(f"{engine.name} does not know it")
+    for _ in range(STATE_TRIES_MAX):
+        try:
+            return ask(
+                engine,
+                "inspect",
+                "--format",
+                "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}",
+                name,
+            )
+        except EngineFailed as error:
+            last = error
+            time.sleep(POLL_S)
+    raise last
 
 
 def _stop(engine: Engine, name: str, process: subprocess.Popen[bytes]) -> None:
@@ -210,6 +228,10 @@ class Keeper:
         port = url.port if order.outputs and url.scheme == "http" and url.hostname in LOOPBACK else None
         return self._tell(f"guard {pid} {port or 0} {order.job} {node.url_file or '-'}")
 
+    def memory_ran_out(self) -> bool:
+        """Whether something in the container was killed for want of memory."""
+        return self._tell("memory") == "ran out"
+
     def _tell(self, line: str) -> str | None:
         sent, answers = self._process.stdin, self._process.stdout
         if sent is None or answers is None:
@@ -226,8 +248,9 @@ class Keeper:
         """Remove the container; what cannot be removed here is left to the keeper, which tries for longer."""
         try:
             job_engine.remove(self._engine, self._name)
-        except EngineFailed as error:
-            tell(f"the container is removed later: {error}")
+        except EngineFailed:
+            # Another process may hold its files for a moment.
+            self._tell("made")
         else:
             self._tell("done")
         for end in (self._process.stdin, self._process.stdout):

@@ -3,8 +3,9 @@
 Decides: what the container's network lacks (the addresses at which clouds hand out credentials) and has (a
 way to put the job's files, and nothing else, to a daemon of this computer). Never: dies with the worker that
 started it, or stays when its container is gone for good.
-Follows: it reads lines; ``guard`` closes off a network before anything runs in it, ``done`` says that the
-container is removed. When nobody can say anything any more, it removes the container itself.
+Follows: it reads lines: ``guard`` closes off a network before anything runs in it, ``memory`` asks whether
+memory ran out, ``made`` says that the container is there, and ``done`` that it is removed. When nobody can
+say anything any more, it removes the container itself.
 
     job_keeper.py NAME-OF-ENGINE PROGRAM CONTAINER
 """
@@ -47,7 +48,7 @@ RTN_UNREACHABLE, RT_TABLE_MAIN, RTPROT_STATIC, RTA_DST = 7, 254, 4, 1
 ANSWER_BYTES = 4_096
 REMOVE_SECONDS_MAX = 60
 PAUSES_S = (0.0, 1.0, 3.0, 10.0, 30.0)
-"""Before each try to remove the container: what was just being made is there only at a later one."""
+"""Before each try to remove the container; what was just being made may be there only at a later one."""
 IDLE_S = 60
 CHUNK_BYTES = 256 * 1024
 UPLOADS_MAX = 16
@@ -102,6 +103,36 @@ def close_off(address: str) -> None:
     (number,) = struct.unpack_from("=i", answer, 16)
     if number:
         raise OSError(-number, f"route to {address}: {os.strerror(-number)}")
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Memory:
+    """Whether processes of a container were killed for want of memory, where engines do not notice: with the
+    first version of control groups."""
+
+    def __init__(self, pid: int) -> None:
+        """Listen. Raises OSError, ValueError where there is nothing to listen to."""
+        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+        [path] = [line.split(":", 2)[2] for line in groups if line.split(":", 2)[1] == "memory"]
+        self._folder = Path("/sys/fs/cgroup/memory") / path.lstrip("/")
+        self._events = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        control = os.open(self._folder / "memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            (self._folder / "cgroup.event_control").write_text(f"{self._events} {control}", encoding="ascii")
+        finally:
+            os.close(control)
+
+    def ran_out(self) -> bool:
+        """Whether it did; asked once."""
+        there = self._folder.exists()
+        try:
+            count = os.eventfd_read(self._events)
+        except BlockingIOError:
+            return False
+        # The end of the group is an event too.
+        return count > (0 if there else 1)
 
 
 # ── uploads ─────────────────────────────────────────────────────────────────────────────────────
@@ -207,13 +238,13 @@ def guard(pid: int, port: int, job: str, url_file: str) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
-def remove(engine: str, program: str, name: str) -> None:
-    """Remove the container, as often as it takes."""
+def remove(engine: str, program: str, name: str, *, made: bool) -> None:
+    """Remove the container, as often as it takes; one that was not ``made`` yet may still come."""
     words = ["rm", "--force", "--time", "0", "--ignore"] if engine == "podman" else ["rm", "--force"]
     for pause_s in PAUSES_S:
         time.sleep(pause_s)
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
+            done = subprocess.run(
                 [program, *words, name],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -221,6 +252,8 @@ def remove(engine: str, program: str, name: str) -> None:
                 timeout=REMOVE_SECONDS_MAX,
                 check=False,
             )
+            if made and done.returncode == 0:
+                return
 
 
 def main(arguments: list[str]) -> int:
@@ -230,18 +263,24 @@ def main(arguments: list[str]) -> int:
         return 0
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    made, memory = False, None
     for line in sys.stdin.buffer:
         word, *rest = line.decode("utf-8", "replace").rstrip("\n").split(" ", 4)
         if word == "done":
             os._exit(0)
-        said = "ok"
+        said, made = "ok", True
         try:
-            guard(int(rest[0]), int(rest[1]), rest[2], rest[3])
+            if word == "guard":
+                with contextlib.suppress(OSError, ValueError):
+                    memory = Memory(int(rest[0]))
+                guard(int(rest[0]), int(rest[1]), rest[2], rest[3])
+            elif word == "memory" and memory is not None and memory.ran_out():
+                said = "ran out"
         except OSError as error:
             said = str(error).replace("\n", " ")
         with contextlib.suppress(OSError):
             os.write(1, f"{said}\n".encode())
-    remove(engine, program, name)
+    remove(engine, program, name, made=made)
     os._exit(0)
 
 

@@ -66,7 +66,7 @@ class _Progress:
 def upload(order: Order, node: JobNode) -> Outcome:
     """Upload every file, and say that all are there."""
     begun_s = time.monotonic()
-    found = heapq.nsmallest(FILES_MAX + 1, _files(order, node))
+    found = heapq.nsmallest(FILES_MAX + 1, files(order, node))
     progress = _Progress()
     waiting: queue.SimpleQueue[tuple[str, Path]] = queue.SimpleQueue()
     for one in found:
@@ -97,7 +97,7 @@ def upload(order: Order, node: JobNode) -> Outcome:
     return Outcome(files=progress.kept)
 
 
-def _files(order: Order, node: JobNode) -> Iterator[tuple[str, Path]]:
+def files(order: Order, node: JobNode) -> Iterator[tuple[str, Path]]:
     """Every regular file under the job's output folders: its path in the job, and where it is."""
     root = node.root(order)
     mounts = sorted({mount.rstrip("/") for mount in order.outputs})

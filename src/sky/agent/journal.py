@@ -21,8 +21,9 @@ import msgspec
 
 from sky.wire.agent import Outcome
 
-TOLD_MAX = 50_000
-"""How many executions whose outcome was told are remembered, so that a repeat is not run again."""
+TOLD_KEPT = 10_000
+"""So many executions whose outcome was told are remembered at least, and twice as many at most. A repeat of
+one is not run again: nothing repeats them but a daemon that has lost its last seconds."""
 COMPACT_BYTES_MIN = 16 * 1024 * 1024
 """Below this size the file is never rewritten."""
 RECORD_BYTES_MAX = 64 * 1024 * 1024
@@ -57,14 +58,6 @@ class Ended(msgspec.Struct, frozen=True):
     at_us: int
 
 
-class _Entry(msgspec.Struct):
-    """Where an execution stands; ``offset`` and ``length`` find its outcome (0: none kept)."""
-
-    standing: Standing
-    offset: int = 0
-    length: int = 0
-
-
 def _framed(body: bytes) -> bytes:
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
@@ -92,8 +85,11 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Open or begin ``path``; what is torn at its end is cut off. Raises OSError."""
         self._path = path
-        self._entries: dict[str, _Entry] = {}
-        self._open_ids: dict[str, None] = {}
+        self._open: dict[str, int] = {}
+        """What runs here or was not told, oldest first, by where its outcome is in the file (0: none yet)."""
+        self._told: dict[str, int] = {}
+        self._told_before: dict[str, int] = {}
+        """What was told, by where its outcome is (0: not kept). The earlier of both is forgotten whole."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._size = self._read()
         os.ftruncate(self._fd, self._size)
@@ -107,24 +103,21 @@ class Journal:
             end = offset + length
             match record:
                 case _Accepted():
-                    for execution in record.executions:
-                        self._entries[execution] = _Entry("accepted")
-                        self._open_ids[execution] = None
+                    self._open.update(dict.fromkeys(record.executions, 0))
                 case _Ended():
-                    execution = record.outcome.execution
-                    self._entries[execution] = _Entry("untold", offset, length)
-                    self._open_ids[execution] = None
+                    self._open[record.outcome.execution] = offset
                 case _Told():
                     for execution in record.executions:
                         self._note_told(execution)
         return end
 
     def _note_told(self, execution: str) -> None:
-        entry = self._entries.get(execution)
-        if entry is None:
-            entry = self._entries[execution] = _Entry("told")
-        entry.standing = "told"
-        self._open_ids.pop(execution, None)
+        offset = self._open.pop(execution, None)
+        if offset is None:
+            offset = self._told.get(execution) or self._told_before.get(execution, 0)
+        if len(self._told) >= TOLD_KEPT:
+            self._told_before, self._told = self._told, {}
+        self._told[execution] = offset
 
     def _append(self, content: bytes) -> int:
         """Write at the end; gives the offset it begins at. Raises OSError, leaving the file as it was."""
@@ -142,22 +135,19 @@ class Journal:
     def accept(self, executions: Sequence[str]) -> None:
         """These will be run. Raises OSError, and then they must not be."""
         self._append(_framed(_encoder.encode(_Accepted(tuple(executions)))))
-        for execution in executions:
-            self._entries[execution] = _Entry("accepted")
-            self._open_ids[execution] = None
+        self._open.update(dict.fromkeys(executions, 0))
 
     def end(self, outcomes: Iterable[Outcome], at_us: int) -> None:
         """These ended. Raises OSError when it cannot be written; the outcomes may still be told."""
         content = bytearray()
-        placed: list[tuple[str, int, int]] = []
+        placed: list[tuple[str, int]] = []
         for outcome in outcomes:
             body = _encoder.encode(_Ended(at_us, outcome))
-            placed.append((outcome.execution, len(content) + _HEAD.size, len(body)))
+            placed.append((outcome.execution, len(content) + _HEAD.size))
             content += _framed(body)
         begin = self._append(bytes(content))
-        for execution, offset, length in placed:
-            self._entries[execution] = _Entry("untold", begin + offset, length)
-            self._open_ids[execution] = None
+        for execution, offset in placed:
+            self._open[execution] = begin + offset
 
     def tell(self, executions: Sequence[str]) -> None:
         """A daemon has written down the outcomes of these. Raises OSError."""
@@ -170,20 +160,30 @@ class Journal:
 
     def standing(self, execution: str) -> Standing | None:
         """Where an execution stands here; None: never seen (or told long ago)."""
-        entry = self._entries.get(execution)
-        return None if entry is None else entry.standing
+        offset = self._open.get(execution)
+        if offset is not None:
+            return "untold" if offset else "accepted"
+        return "told" if execution in self._told or execution in self._told_before else None
 
     def outcome(self, execution: str) -> Ended | None:
         """The outcome as it was written; None when there is none or its payload was dropped."""
-        entry = self._entries.get(execution)
-        if entry is None or not entry.length:
-            return None
-        record = _decoder.decode(os.pread(self._fd, entry.length, entry.offset))
+        for known in (self._open, self._told, self._told_before):
+            offset = known.get(execution)
+            if offset is not None:
+                return self._ended_at(offset) if offset else None
+        return None
+
+    def _ended_at(self, offset: int) -> Ended | None:
+        record = _decoder.decode(self._body_at(offset))
         return Ended(record.outcome, record.at_us) if isinstance(record, _Ended) else None
+
+    def _body_at(self, offset: int) -> bytes:
+        length, _ = _HEAD.unpack(os.pread(self._fd, _HEAD.size, offset - _HEAD.size))
+        return os.pread(self._fd, length, offset)
 
     def known(self) -> tuple[str, ...]:
         """Executions that run here or whose outcome is not told yet, oldest first."""
-        return tuple(self._open_ids)
+        return tuple(self._open)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -191,27 +191,33 @@ class Journal:
 
     def _compact_if_due(self) -> None:
         if self._size >= self._compact_at:
+            self._compact_at = 2 * self._size  # Where that cannot be written, it is not tried every time.
             self._compact()
             self._compact_at = max(COMPACT_BYTES_MIN, 2 * self._size)
 
     def _compact(self) -> None:
         """Rewrite the file with what still matters and put it in the old one's place."""
-        told = [name for name, entry in self._entries.items() if entry.standing == "told"][-TOLD_MAX:]
-        entries: dict[str, _Entry] = {name: _Entry("told") for name in told}
-        accepted = [name for name, entry in self._entries.items() if entry.standing == "accepted"]
-        content = bytearray(_framed(_encoder.encode(_Told(tuple(told)))))
-        content += _framed(_encoder.encode(_Accepted(tuple(accepted))))
-        entries.update((name, _Entry("accepted")) for name in accepted)
-        for name, entry in self._entries.items():
-            if entry.standing == "untold":
-                body = os.pread(self._fd, entry.length, entry.offset)
-                entries[name] = _Entry("untold", len(content) + _HEAD.size, len(body))
-                content += _framed(body)
+        told = tuple(name for known in (self._told_before, self._told) for name in known)
+        opened: dict[str, int] = {}
+        content = bytearray(_framed(_encoder.encode(_Told(told))))
+        content += _framed(_encoder.encode(_Accepted(tuple(self._open))))
+        for name, offset in self._open.items():
+            opened[name] = 0
+            if offset:
+                opened[name] = len(content) + _HEAD.size
+                content += _framed(self._body_at(offset))
         fresh = self._path.with_name(self._path.name + ".new")
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         left = memoryview(content)
-        while left:
-            left = left[os.write(fd, left) :]
-        fresh.replace(self._path)
+        try:
+            while left:
+                left = left[os.write(fd, left) :]
+            fresh.replace(self._path)
+        except OSError:
+            os.close(fd)
+            fresh.unlink(missing_ok=True)
+            raise
         os.close(self._fd)
-        self._fd, self._size, self._entries = fd, len(content), entries
+        self._fd, self._size, self._open = fd, len(content), opened
+        self._told = dict.fromkeys(self._told, 0)
+        self._told_before = dict.fromkeys(self._told_before, 0)

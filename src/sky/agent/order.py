@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 LIMITS = (
@@ -39,6 +39,10 @@ HANDLED = (
 )
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 OUTPUTS = (1, 2)
+PEERS_VARIABLE = b"SKYWARD_PEERS"
+"""Where functions written for the published client library find the addresses of all nodes, by rank."""
+_handler_of: Callable[[int], Any] = vars(signal)["_signal"].getsignal
+"""``signal.getsignal`` without making a member of an enumeration of each answer: a microsecond a signal."""
 
 
 def _variables() -> Mapping[bytes, bytes]:
@@ -54,10 +58,11 @@ class Order:
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._environment = dict(_variables())
+        self._peers: tuple[str, ...] | None = None
         self._limits = {name: resource.getrlimit(name) for name in LIMITS}
         self._priority = os.getpriority(os.PRIO_PROCESS, 0)
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        self._handlers = {number: signal.getsignal(number) for number in HANDLED}
+        self._handlers = {number: _handler_of(number) for number in HANDLED}
         self._outputs = [_identity(fd) for fd in OUTPUTS]
         self._streams = sys.stdin, sys.stdout, sys.stderr
         self._main = sys.modules.get("__main__")
@@ -67,6 +72,12 @@ class Order:
         self._recursion = sys.getrecursionlimit()
         self._timeout = socket.getdefaulttimeout()
         self._tracing = sys.gettrace(), sys.getprofile()
+
+    def tell_peers(self, peers: tuple[str, ...]) -> None:
+        """A call with these peers comes next: its environment names them, which is in order."""
+        if peers != self._peers:
+            self._peers = peers
+            self._environment[PEERS_VARIABLE] = os.environb[PEERS_VARIABLE] = os.fsencode(",".join(peers))
 
     def restore(self) -> str | None:
         """Put back what was changed. What cannot be, if anything: no other call may begin here then."""
@@ -113,7 +124,7 @@ class Order:
             for timer in TIMERS:
                 signal.setitimer(timer, 0)
             for number, handler in self._handlers.items():
-                if signal.getsignal(number) is not handler:
+                if _handler_of(number) is not handler:
                     signal.signal(number, handler)
         if [_identity(fd) for fd in OUTPUTS] != self._outputs:
             return "standard output or error was closed or replaced"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     import asyncio
 
 CREDIT_POLL_S = 0.005
-PEERS_VARIABLE = "SKYWARD_PEERS"
-"""Where functions written for the published client library find the addresses of all nodes, by rank."""
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _NONE: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None), list, dict, tuple, set})
@@ -52,10 +49,7 @@ class Surroundings(msgspec.Struct):
     router: Router
     credits: Credits
     wait_credit: Callable[[bool], None]
-
-    @property
-    def results(self) -> Path:
-        return Path(self.setup.results)
+    results: Path
 
     def context_of(self, call: Call) -> CallContext:
         """The call as user code may ask about it."""
@@ -180,9 +174,6 @@ class _Attempt:
         """Do it all; afterwards ``packed`` or ``items`` is set."""
         call = self._call
         context.enter(self._around.context_of(call))
-        peers = ",".join(call.peers)
-        if os.environ.get(PEERS_VARIABLE) != peers:
-            os.environ[PEERS_VARIABLE] = peers
         self._around.router.enter(self._sink)
         if not self._around.setup.plugins:
             self._run()

@@ -21,6 +21,7 @@ from litestar.response.base import ASGIResponse
 
 from sky.api import errors
 from sky.api.admin import accounts
+from sky.api.admin import catalogue as admin_catalogue
 from sky.api.agent import blobs as agent_blobs
 from sky.api.agent import connect, meet
 from sky.api.auth import Guard
@@ -158,6 +159,7 @@ def build_app(unit: Services) -> Guard:
             *jobs.ROUTES,
             *REQUESTS,
             *accounts.ROUTES,
+            *admin_catalogue.ROUTES,
             *agent_blobs.ROUTES,
             *connect.ROUTES,
             *meet.ROUTES,

@@ -7,15 +7,17 @@ Follows: without a job store (``sells`` False) the catalogue is served, and noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sky.domain.account import Limits
+from sky.domain.artifact import Arrived, StoredFile
 from sky.domain.catalogue import Catalogue
 from sky.domain.job_errors import JobRefused
 from sky.verbs.job_rules import Offering
-from sky.verbs.jobs import Customer
+from sky.verbs.jobs import Customer, Wanted
 from sky.verbs.webhooks import Sealing
 
 MIB = 1024**2
@@ -30,34 +32,52 @@ class KeyHolder:
     refused: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What a customer may spend, and what is held for its jobs, in micro-dollars."""
+
+    available_micro: int
+    held_micro: int
+
+
 class Accounts(Protocol):
-    """Where keys are known: here, or at a console."""
+    """Where keys are known and balances kept: here, or at a console."""
 
     async def holder(self, key: str | None) -> KeyHolder:
         """Whose key that is. Raises JobRefused: ``missing_key``, ``invalid_key``, or that nobody can say."""
         ...
 
+    def held(self, customer: Customer, wanted: Wanted) -> AbstractAsyncContextManager[str | None]:
+        """Around the writing of a job: elsewhere its money is held first, and given back if none is written.
+        Gives the id that the job must have; None: any, for its money is held as it is written."""
+        ...
+
+    async def balance(self, customer: Customer) -> Balance:
+        """What a customer has. Raises JobRefused when nobody can say."""
+        ...
+
 
 class Storage(Protocol):
-    """Where the files of jobs are kept: behind addresses that are good for one thing and a while."""
+    """Where the files of jobs are kept: behind addresses that are good for one thing and a while.
 
-    def upload_url(self, file: StoredFile, until_us: int) -> str:
-        """Where that file may be PUT, once, until then."""
+    Each method raises JobRefused ``storage_unavailable`` while the storage does not serve.
+    """
+
+    async def upload_url(self, file: StoredFile, until_us: int) -> str:
+        """Where that file may be PUT until then."""
         ...
 
-    def download_url(self, file: StoredFile, until_us: int) -> str:
-        """Where that file may be had until then."""
+    async def download_urls(self, files: Sequence[StoredFile], until_us: int) -> tuple[list[str], int]:
+        """Where those files may be had, and until when: until then, or sooner."""
         ...
 
+    def arrivals(self, job_id: str, awaited: Sequence[StoredFile]) -> AsyncIterator[Arrived]:
+        """Which of the files that a job may upload have come since, and what came otherwise; in parts."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a job, as it is or is to be."""
-
-    job_id: str
-    path: str
-    size: int
-    sha256: str
+    async def seal(self, job_id: str, manifest: bytes) -> None:
+        """Keep the list of a job's files, over the one before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +117,14 @@ class _Nobody:
     async def holder(self, key: str | None) -> KeyHolder:
         del key
         raise JobRefused("missing_key", "this deployment sells nothing, and knows no keys")
+
+    def held(self, customer: Customer, wanted: Wanted) -> AbstractAsyncContextManager[str | None]:
+        del customer, wanted
+        return nullcontext()
+
+    async def balance(self, customer: Customer) -> Balance:
+        del customer
+        return Balance(0, 0)
 
 
 def nothing_sold() -> Selling:

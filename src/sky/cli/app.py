@@ -43,11 +43,26 @@ PROMPT = "  $ "
 _apps: dict[str, App] = {}
 
 
-def noun(name: str) -> App:
+def noun(name: str, *examples: str) -> App:
     """The application of one noun, for its commands to be added to: one, however many modules add to it."""
     if name not in _apps:
         _apps[name] = App(name=name, help=NOUNS[name].summary, help_format="plaintext", version_flags=[])
+    if examples:
+        _apps[name].help_epilogue = _examples(examples)
     return _apps[name]
+
+
+def below(app: App, name: str, summary: str, *examples: str) -> App:
+    """A word below a noun that has commands of its own."""
+    made = App(
+        name=name,
+        help=summary,
+        help_format="plaintext",
+        help_epilogue=_examples(examples),
+        version_flags=[],
+    )
+    app.command(made)
+    return made
 
 
 def command(

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sky.cli import output
 from sky.cli.errors import CliError
 from sky.cli.nouns import near
-from sky.client import calls, calls_machines, daemon
+from sky.client import calls, calls_admin, calls_machines, daemon
 from sky.client.errors import DaemonUnreachable, NameTaken, NotFound
 from sky.client.http import Http, Streamed
 from sky.client.request import Call
@@ -113,8 +113,8 @@ class Api:
 
     def _with_near_name(self, missing: NotFound, call: Call[Any]) -> NotFound:
         """The same error with a hint, when what was named resembles something that is there."""
-        parts = call.path.split("/")[2:]
-        if len(parts) < 2 or parts[0] not in ("computes", "tasks", "providers"):
+        parts = call.path.removeprefix("/admin").split("/")[2:]
+        if len(parts) < 2 or parts[0] not in ("computes", "tasks", "providers", "accounts"):
             return missing
         meant = near(parts[1], self._names(parts[0]))
         if not meant:
@@ -132,6 +132,9 @@ class Api:
                 names += [compute.id, *([compute.name] if compute.name else [])]
         elif noun == "tasks":
             names = [t.id for t in self.http.send(calls.list_tasks(limit=PAGE_ITEMS), patience_s=0).items]
+        elif noun == "accounts":
+            for account in self.http.send(calls_admin.list_accounts(limit=PAGE_ITEMS), patience_s=0).items:
+                names += [account.id, account.name]
         else:
             for provider in self.http.send(calls_machines.list_providers(), patience_s=0).items:
                 names += [provider.id, provider.name]

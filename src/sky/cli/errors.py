@@ -83,14 +83,30 @@ _HINTS = {
     "provider_in_use": "delete the computes that use it first: `sky compute list`",
     "busy": "the daemon has too much to do; repeat the command in a moment",
     "storage_full": "make room on the daemon's disk",
+    "missing_key": "the key is `uck_` and 40 characters; the seller gives another one",
+    "invalid_key": "the seller gives another one: `sky admin key create ACCOUNT`",
+    "scope_denied": "ask the seller for a key with the scope jobs",
+    "insufficient_balance": "have the account topped up, or ask for a shorter --max-runtime",
+    "quota_exceeded": "wait for a job to end, or cancel one: `sky job list --status running`",
+    "unknown_sku": "`sky sku list` shows what is sold",
+    "sku_unavailable": "`sky sku list` shows what is sold",
+    "missing_sku": "name one with --sku: `sky sku list`, or a --template: `sky template list`",
+    "unknown_template": "`sky template list` shows those there are",
+    "field_not_overridable": "`sky template list` shows what a submit may change",
+    "missing_max_runtime": "say how long it may run with --max-runtime 15m",
+    "missing_image": "name a container image with --image",
+    "missing_command": "write what to run after --",
+    "account_suspended": "ask the seller",
+    "compute_not_enabled": "ask the seller: `sky admin account enable ACCOUNT`",
+    "rate_limited": "repeat the command later",
     "internal": "the daemon's log says more: `sky server logs`",
 }
 _USAGE_CODES = frozenset({"invalid_request", "precondition_required"})
-_REFUSED_STATUSES = frozenset({401, 403, 409, 410, 412, 413, 422, 428})
+_REFUSED_STATUSES = frozenset({401, 402, 403, 409, 410, 412, 413, 422, 428, 429})
 
 
 def _of_api(error: errors.ApiError) -> Ending:
-    if error.code in _USAGE_CODES:
+    if error.code in _USAGE_CODES or (isinstance(error, errors.JobRefused) and error.status == 400):
         exit_code = USAGE
     elif error.status == 404:
         exit_code = MISSING
@@ -100,7 +116,9 @@ def _of_api(error: errors.ApiError) -> Ending:
         exit_code = REFUSED if error.status in _REFUSED_STATUSES else FAILED
     # How to look with HTTP is for those who do; the hint says how to look from here.
     message = error.message.partition("; list them with GET ")[0]
-    return Ending(error.code, message, error.details.get("hint") or _HINTS.get(error.code), exit_code)
+    message, _, command = message.partition("; `sky ")
+    hint = error.details.get("hint") or (f"`sky {command}" if command else _HINTS.get(error.code))
+    return Ending(error.code, message, hint, exit_code)
 
 
 def _of_daemon(error: errors.DaemonError) -> Ending:
@@ -131,6 +149,7 @@ _CALL_CODES: tuple[tuple[type[errors.SkyError], str, str | None], ...] = (
         "`sky why` tells what was tried",
     ),
     (errors.PackError, "cannot_pack", None),
+    (errors.TransferFailed, "transfer_failed", "repeat the command: the storage may have been disturbed"),
 )
 
 
@@ -146,5 +165,6 @@ def ending(error: errors.SkyError) -> Ending:
         case _:
             for kind, code, hint in _CALL_CODES:
                 if isinstance(error, kind):
-                    return Ending(code, str(error), hint, FAILED)
+                    cause = error.details.get("cause") if isinstance(error, errors.TaskFailed) else None
+                    return Ending(str(cause or code), str(error), hint, FAILED)
             return Ending("failed", str(error), None, FAILED)

@@ -23,11 +23,17 @@ NOUNS: dict[str, Noun] = {
     "compute": Noun(
         "compute", "Create, list, resize, delete computes; reach their nodes.", ("cluster", "computes")
     ),
-    "task": Noun("task", "List tasks, show one, retry, cancel, print a result.", ("tasks", "job", "jobs")),
-    "log": Noun("log", "Print what the nodes of a compute or a task wrote.", ("logs", "console")),
+    "task": Noun("task", "List tasks, show one, retry, cancel, print a result.", ("tasks",)),
+    "log": Noun("log", "Print what the nodes of a compute or a task wrote.", ("logs",)),
     "why": Noun("why", "Tell what was last decided about something, and why.", ("explain", "describe")),
     "offers": Noun("offers", "List machines that could be bought now, with prices.", ("offer", "prices")),
     "provider": Noun("provider", "List, add and remove places to get machines from.", ("providers", "cloud")),
+    "job": Noun("job", "Submit paid jobs, follow them, have their files; with a key.", ("jobs",)),
+    "sku": Noun("sku", "List what paid jobs can run on, with prices.", ("skus", "catalogue")),
+    "template": Noun("template", "List paid jobs that are written down already.", ("templates",)),
+    "upstream": Noun("upstream", "List the clouds behind what is sold.", ("upstreams",)),
+    "admin": Noun("admin", "Sell: accounts, their money and keys; check the ledger.", ("account", "ledger")),
+    "console": Noun("console", "Run a console of customers and play money, for development."),
     "server": Noun("server", "Start and stop the daemon, show its state and log.", ("daemon", "start")),
     "config": Noun(
         "config", "Show settings and their origin; check sky.toml.", ("settings", "configuration")
@@ -70,7 +76,7 @@ def help_page(bold: bool) -> str:
     lines = [
         f"{title('Usage:')} sky COMMAND …",
         "",
-        "Turns any machines into compute that can be called.",
+        "Turns any machines into compute that can be called, scripted and sold.",
         "",
         title("Commands:"),
         *(f"  {name:<{width}}{noun.summary}" for name, noun in NOUNS.items()),
@@ -82,6 +88,7 @@ def help_page(bold: bool) -> str:
         title("Environment:"),
         "  SKY_URL     address of the daemon; without it, the one of SKY_HOME",
         "  SKY_TOKEN   token to show to a daemon that is not your own",
+        "  SKY_API_KEY key of a customer, for `sky job`",
         "  SKY_HOME    folder of the daemon's state (default ~/.sky)",
         "  NO_COLOR    never colour anything",
         "  SKY_DEBUG   show where in the program an error came from",

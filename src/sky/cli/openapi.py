@@ -15,17 +15,20 @@ from cyclopts import Parameter
 from sky.cli import output
 from sky.cli.app import noun, only
 from sky.cli.errors import FAILED, CliError
-from sky.client import calls, daemon
+from sky.client import calls, calls_jobs, daemon
 from sky.client.errors import DaemonUnreachable
 
+DOCUMENTS = {"v1": calls.openapi, "jobs": calls_jobs.openapi}
 MODULE = "sky.server.openapi"
 GENERATE_S = 60.0
 FETCH_PATIENCE_S = 2.0
 
 
-@only("openapi", "sky openapi v1", "sky openapi v1 > openapi.json", "sky openapi v1 --offline")
+@only("openapi", "sky openapi v1", "sky openapi jobs > openapi.json", "sky openapi v1 --offline")
 def openapi(
-    face: Annotated[Literal["v1"], Parameter(help="Which interface.")] = "v1",
+    face: Annotated[
+        Literal["v1", "jobs"], Parameter(help="Which interface: the daemon's, or that of paid jobs.")
+    ] = "v1",
     /,
     *,
     offline: Annotated[
@@ -33,19 +36,19 @@ def openapi(
     ] = False,
 ) -> int:
     """Print the OpenAPI document of the HTTP interface as JSON."""
-    content = (None if offline else _served()) or _generated(face)
+    content = (None if offline else _served(face)) or _generated(face)
     sys.stdout.flush()
     sys.stdout.buffer.write(content.rstrip(b"\n") + b"\n")
     sys.stdout.buffer.flush()
     return 0
 
 
-def _served() -> bytes | None:
+def _served(face: str) -> bytes | None:
     """What the daemon serves; None when none answers."""
     try:
         http = daemon.connect(start_if_absent=False)
         try:
-            return http.send(calls.openapi(), patience_s=FETCH_PATIENCE_S)
+            return http.send(DOCUMENTS[face](), patience_s=FETCH_PATIENCE_S)
         finally:
             http.close()
     except DaemonUnreachable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from sky.cli.output import Cell
 from sky.wire import v1
@@ -71,8 +72,13 @@ def between(begin: datetime | None, end: datetime | None) -> str | None:
 
 
 def error(found: Error | None) -> Cell | None:
-    """An error as ``code: message``."""
-    return Cell(f"{found.code}: {found.message}", "bad") if found else None
+    """An error as ``cause: message``."""
+    return Cell(f"{cause(found.code, found.details)}: {found.message}", "bad") if found else None
+
+
+def cause(code: str, details: Mapping[str, Any] | None) -> str:
+    """What an error is called. Some causes go by a broader code; then they are in the details."""
+    return str((details or {}).get("cause") or code)
 
 
 # ── computes and nodes ──────────────────────────────────────────────────────────────────────────

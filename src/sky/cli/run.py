@@ -35,6 +35,7 @@ from sky.client.streaming import Source
 from sky.wire import v1
 
 RESULT_WAIT_S = 20
+STOPPED_WAIT_S = 2
 OURS = frozenset(
     {"--compute", "--nodes", "--provider", "--cpus", "--pip", "--all", "--timeout", "--output", "-o"}
 )
@@ -231,6 +232,9 @@ def _wait(http: Http, task: str, settler: Settler) -> Settled[Any]:
     except KeyboardInterrupt:
         _cancel(http, task)
         output.note(f"{task} was asked to end")
+        # What is stopped before its machine goes is known to be cancelled.
+        with contextlib.suppress(SkyError):
+            settler.fetch(task, STOPPED_WAIT_S)
         raise
 
 

@@ -26,6 +26,7 @@ app = noun("server")
 FOLLOW_S = 0.2
 LINES_MAX = 1_000_000
 PORT_MAX = 65_535
+UNLESS_SAID = {"--jobs": "true", "--allow-host-jobs": "false", "--upstreams": "local"}
 READ_BYTES = 256 * 1024
 
 
@@ -51,6 +52,7 @@ def _refuse_if_named_elsewhere(what: str) -> None:
     app,
     "sky server start",
     "sky server start --port 0 --database /srv/sky.db",
+    "sky server start --allow-host-jobs",
     "sky server start --foreground",
 )
 def start(
@@ -59,6 +61,19 @@ def start(
     port: Annotated[int | None, Parameter(help="Port to listen at; 0 for any free one [7590].")] = None,
     database: Annotated[
         str | None, Parameter(metavar="FILE|URL", help="Where to keep state [$SKY_HOME/sky.db].")
+    ] = None,
+    jobs: Annotated[
+        bool | None, Parameter(help="Whether paid jobs are taken, or only their catalogue is served [yes].")
+    ] = None,
+    allow_host_jobs: Annotated[
+        bool | None,
+        Parameter(negative=(), help="Run paid jobs of the image `local` as processes of this computer."),
+    ] = None,
+    catalogue: Annotated[
+        Path | None, Parameter(metavar="FILE", help="What is sold, in YAML [the one that comes along].")
+    ] = None,
+    upstreams: Annotated[
+        str | None, Parameter(metavar="KINDS", help="Providers that paid jobs may use, by comma [local].")
     ] = None,
     foreground: Annotated[
         bool, Parameter(negative=(), help="Be the daemon, in this terminal, until Ctrl-C.")
@@ -78,13 +93,15 @@ def start(
         raise usage(f"--timeout {timeout:g} leaves no time", "give seconds greater than 0")
     if database and "://" not in database:
         database = str(Path(database).expanduser().absolute())
+    selling = _selling(jobs, allow_host_jobs, catalogue, upstreams)
     if foreground:
-        return _be_the_daemon(host, port, database)
+        return _be_the_daemon(host, port, database, selling)
     output.progress("starting the daemon …")
-    found = daemon.start(host=host, port=port, database=database, timeout_s=timeout)
+    extra = tuple(word for pair in selling.items() for word in pair)
+    found = daemon.start(host=host, port=port, database=database, timeout_s=timeout, extra=extra)
     output.clear_progress()
     if not found.started:
-        _refuse_if_other(found, host, port, database)
+        _refuse_if_other(found, host, port, database, selling)
     if output_ == "json":
         output.json(_as_json(daemon.status()))
     else:
@@ -93,7 +110,28 @@ def start(
     return 0
 
 
-def _refuse_if_other(found: daemon.Daemon, host: str | None, port: int | None, database: str | None) -> None:
+def _selling(
+    jobs: bool | None, allow_host_jobs: bool | None, catalogue: Path | None, upstreams: str | None
+) -> dict[str, str]:
+    """The daemon's options that are about selling."""
+    if catalogue is not None and not catalogue.is_file():
+        raise usage(f"there is no file {catalogue}", "name the YAML file of what is sold")
+    given = {
+        "--jobs": None if jobs is None else str(jobs).lower(),
+        "--allow-host-jobs": None if allow_host_jobs is None else str(allow_host_jobs).lower(),
+        "--catalogue": None if catalogue is None else str(catalogue.expanduser().absolute()),
+        "--upstreams": upstreams,
+    }
+    return {option: value for option, value in given.items() if value is not None}
+
+
+def _refuse_if_other(
+    found: daemon.Daemon,
+    host: str | None,
+    port: int | None,
+    database: str | None,
+    selling: dict[str, str],
+) -> None:
     """A daemon that runs elsewhere, or over another database, than was asked for is not that daemon."""
     at = urlsplit(found.url)
     here = "127.0.0.1" if host == "localhost" else host
@@ -108,6 +146,10 @@ def _refuse_if_other(found: daemon.Daemon, host: str | None, port: int | None, d
         )
         if wanted is not None and wanted != has
     ]
+    for option, wanted in selling.items():
+        has = daemon.option_of(found.pid, option) if found.pid else None
+        if wanted != (has or UNLESS_SAID.get(option)):
+            wrong.append(f"{option} {wanted}")
     if wrong:
         message = (
             f"a daemon runs already at {found.url} (process {found.pid}), not with {' and '.join(wrong)}"
@@ -116,7 +158,7 @@ def _refuse_if_other(found: daemon.Daemon, host: str | None, port: int | None, d
         raise CliError("already_running", message, hint, REFUSED)
 
 
-def _be_the_daemon(host: str | None, port: int | None, database: str | None) -> int:
+def _be_the_daemon(host: str | None, port: int | None, database: str | None, selling: dict[str, str]) -> int:
     running = daemon.status()
     if running.running:
         raise CliError(
@@ -126,7 +168,8 @@ def _be_the_daemon(host: str | None, port: int | None, database: str | None) -> 
             REFUSED,
         )
     running.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    words = daemon.command_line(running.home, host=host, port=port, database=database)
+    extra = tuple(word for pair in selling.items() for word in pair)
+    words = daemon.command_line(running.home, host=host, port=port, database=database, extra=extra)
     os.execv(words[0], words)
 
 

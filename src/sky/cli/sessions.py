@@ -16,7 +16,6 @@ import signal
 import socket
 import struct
 import sys
-import termios
 import threading
 import tty
 from collections.abc import Generator, Iterator
@@ -29,6 +28,7 @@ from sky.cli.app import command, noun
 from sky.cli.computes import Name
 from sky.cli.connection import PATIENCE_S, Api, reading
 from sky.cli.errors import FAILED, CliError, usage
+from sky.cli.terminal import keys_of
 from sky.client import calls, calls_machines
 from sky.client.errors import SkyError
 from sky.client.http import CutShort
@@ -139,22 +139,8 @@ def _raw_terminal() -> Generator[None]:
     if not sys.stdin.isatty():
         yield
         return
-    keyboard = sys.stdin.fileno()
-    before = termios.tcgetattr(keyboard)
-    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        # What was typed while the connection was being made is not thrown away.
-        tty.setraw(keyboard, termios.TCSADRAIN)
+    with keys_of(sys.stdin.fileno(), tty.setraw):
         yield
-    finally:
-        with contextlib.suppress(termios.error):  # it may be gone
-            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _leave(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 @contextlib.contextmanager

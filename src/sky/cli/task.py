@@ -190,7 +190,10 @@ def _ended_badly(task: str, error: ApiError) -> ApiError | CliError:
     if traceback:
         output.raw(str(traceback), sys.stderr)
     if error.code == "task_failed":
+        code = render.cause(str(error.details.get("state") or ""), error.details)
+        if code in ("", "failed"):
+            code = error.code
         kind = str(error.details.get("type") or "")
         said = error.message if not kind or error.message.startswith(kind) else f"{kind}: {error.message}"
-        return CliError(error.code, said, f"`sky task retry {task}` runs it again", FAILED)
+        return CliError(code, said, f"`sky task retry {task}` runs it again", FAILED)
     return error

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import sys
-import termios
 import time
 import tty
 from collections.abc import Callable, Generator
@@ -23,6 +21,7 @@ from sky.cli.computes import Name
 from sky.cli.connection import Api, reading
 from sky.cli.errors import FAILED, OK
 from sky.cli.screen import Screen
+from sky.cli.terminal import keys_of
 from sky.cli.watch import Feed, followed
 from sky.client import calls
 from sky.client.errors import DaemonUnreachable
@@ -109,8 +108,6 @@ def _keys() -> Generator[Callable[[], frozenset[bytes]]]:
         yield frozenset
         return
     keyboard = sys.stdin.fileno()
-    before = termios.tcgetattr(keyboard)
-    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def pressed() -> frozenset[bytes]:
         if not select.select([keyboard], [], [], 0)[0]:
@@ -118,18 +115,8 @@ def _keys() -> Generator[Callable[[], frozenset[bytes]]]:
         typed = os.read(keyboard, KEY_BYTES)
         return frozenset(bytes([key]) for key in typed)
 
-    try:
-        tty.setcbreak(keyboard, termios.TCSADRAIN)
+    with keys_of(keyboard, tty.setcbreak):
         yield pressed
-    finally:
-        with contextlib.suppress(termios.error):  # it may be gone
-            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _leave(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _as_lines(api: Api, compute: v1.Compute) -> int:

@@ -21,7 +21,6 @@ from sky.client import calls, calls_machines
 from sky.client.errors import NotFound
 from sky.client.events import Seen
 from sky.wire import v1
-from sky.wire.error import Error
 
 EVENTS_SHOWN = 10
 SEARCHED_COMPUTES_MAX = 500
@@ -127,11 +126,7 @@ def _compute(api: Api, compute: v1.Compute) -> _Subject:
 
 def _node_text(node: v1.Node) -> str:
     text = f"{node.id} {node.state}"
-    return f"{text}: {_error_text(node.last_error)}" if node.last_error else text
-
-
-def _error_text(error: Error) -> str:
-    return f"{(error.details or {}).get('cause', error.code)}: {error.message}"
+    return f"{text}: {render.error(node.last_error)}" if node.last_error else text
 
 
 def _task(api: Api, of: str) -> _Subject:
@@ -139,7 +134,7 @@ def _task(api: Api, of: str) -> _Subject:
     pairs = list(render.task_pairs(task, _function_name(api, task.function)))
     for one in task.executions:
         text = f"{one.state} on {one.node_id or 'no node yet'}"
-        error = f": {_error_text(one.error)}" if one.error else ""
+        error = f": {render.error(one.error)}" if one.error else ""
         pairs.append((f"try {one.ordinal}", f"{text}{error}"))
     keys = [task.id, *(one.id for one in task.executions), task.compute_id]
     return _Subject(task, pairs, keys, task=task.id)

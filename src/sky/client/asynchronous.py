@@ -14,6 +14,7 @@ from sky.client.function import Pending
 from sky.client.handles import Future
 from sky.client.http import Http
 from sky.client.resources import Nodes
+from sky.client.target import CallsOnly
 from sky.wire import v1
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class AsyncCompute:
+class AsyncCompute(CallsOnly):
     """An open ``sky.Compute``, for an event loop. ``blocking`` is the same compute, for other threads."""
 
     def __init__(self, compute: Compute) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from sky.client.errors import ApiError, api_error_class
+from sky.client.errors import ApiError, api_error_class, job_refused_class
 from sky.client.request import Call, Reply
 from sky.kit import backoff
 from sky.kit.clock import SystemClock
+from sky.wire.jobs import PATHS_FROM, QuotaViolation
 
 PATIENCE_S = 60.0
 """How long a daemon may be away before a request fails."""
@@ -24,6 +25,7 @@ PAUSE_FIRST_S = 0.05
 PAUSE_LONGEST_S = 1.0
 BUSY_PAUSE_LONGEST_S = 10.0
 """The longest pause a daemon may ask for."""
+RATE_LIMITED, NOT_NOW = 429, 503
 TRY_AGAIN_STATUSES = frozenset({429, 502, 503, 504})
 
 _clock = SystemClock()
@@ -34,6 +36,7 @@ class Attempts:
 
     def __init__(self, call: Call[Any], patience_s: float = PATIENCE_S) -> None:
         self._repeatable = call.repeatable
+        self._sold = call.path.startswith(PATHS_FROM)
         self._patience_s = patience_s
         self._began_s = _clock.monotonic_s()
         self._away_s: float | None = None
@@ -61,16 +64,22 @@ class Attempts:
         still_running = status == 409 and asked is not None
         if not self._repeatable or not (status in TRY_AGAIN_STATUSES or still_running):
             return None
+        if self._sold and status == NOT_NOW and asked is None:
+            # A seller who does not say when it could work has nothing to run the job on.
+            return None
+        if status == RATE_LIMITED and asked is not None:
+            # Asking again before then would be refused, and counted.
+            return self._pause(asked, asked)
         return self._pause(asked)
 
-    def _pause(self, asked_s: float | None) -> float | None:
+    def _pause(self, asked_s: float | None, longest_s: float = BUSY_PAUSE_LONGEST_S) -> float | None:
         self._failures += 1
         if self._away_s is None:
             # An answer may have been waited for for long before its daemon went away.
             self._away_s = _clock.monotonic_s()
         pause = backoff.delay_s(self._failures, first_s=PAUSE_FIRST_S, longest_s=PAUSE_LONGEST_S)
         if asked_s is not None:
-            pause = max(pause, min(asked_s, BUSY_PAUSE_LONGEST_S))
+            pause = max(pause, min(asked_s, longest_s))
         away_s = _clock.monotonic_s() - self._away_s
         return pause if away_s + pause <= self._patience_s else None
 
@@ -83,14 +92,26 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+class _JobRefusal(msgspec.Struct):
+    """The error object of paid jobs, as far as it can be read."""
+
+    code: str
+    type: str = ""
+    message: str = ""
+    param: str | None = None
+    quotas: tuple[QuotaViolation, ...] = ()
+
+
 class _Refusal(msgspec.Struct):
-    """The error object as far as it can be read: a newer daemon's code is kept, not refused."""
+    """The error object as far as it can be read: a newer daemon's code is kept, not refused. ``error``: paid
+    jobs have an envelope of their own."""
 
     code: str = ""
     message: str = ""
     retryable: bool = False
     request_id: str | None = None
     details: dict[str, Any] | None = None
+    error: _JobRefusal | None = None
 
 
 _refusals = msgspec.json.Decoder(_Refusal)
@@ -102,13 +123,28 @@ def refusal(call: Call[Any], reply: Reply) -> ApiError:
         told = _refusals.decode(reply.content)
     except msgspec.DecodeError:
         told = _Refusal()
+    if told.error is not None:
+        return _of_jobs(told.error, reply)
     shown = reply.content[:200].decode("utf-8", "replace").strip()
-    message = (
-        told.message if told.code else f"{call.method} {call.path} was answered with {reply.status} {shown}"
-    )
+    # A query may be a signature.
+    asked = f"{call.method} {call.path.partition('?')[0]}"
+    message = told.message if told.code else f"{asked} was answered with {reply.status} {shown}"
     code = told.code or _code_without_body(reply.status)
     kind = api_error_class(code, reply.status)
     return kind(message, code, reply.status, told.retryable, told.details, told.request_id)
+
+
+def _of_jobs(told: _JobRefusal, reply: Reply) -> ApiError:
+    return job_refused_class(told.code)(
+        told.message,
+        told.code,
+        reply.status,
+        kind=told.type,
+        param=told.param,
+        quotas=told.quotas,
+        retry_after=_retry_after_s(reply.headers),
+        request_id=reply.headers.get("request-id"),
+    )
 
 
 def _code_without_body(status: int) -> str:

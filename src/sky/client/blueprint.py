@@ -32,6 +32,7 @@ from sky.client.resources import (
     Worker,
     bounds_of,
     plugin_of,
+    refuse_text,
 )
 from sky.wire import v1
 
@@ -150,6 +151,7 @@ def drawn(
     else:
         table = definition.parameters(name) if name is not None else None
     table = table or {}
+    refuse_text(given.get("plugins", ()), "plugins")
     if asked and "provider" in table and "provider" not in given:
         table["provider"] = [dataclasses.replace(spec, **asked) for spec in table["provider"]]
     kept: dict[str, Any] = {"delete_on_exit": name is None}

@@ -26,6 +26,7 @@ from sky.client.opened import Opened
 from sky.client.plugins import entered, require
 from sky.client.resources import AnyPlugin, Executor, Image, Nodes, Options, Retry, Volume, bounds_of
 from sky.client.session import Session
+from sky.client.target import CallsOnly
 from sky.client.together import all_results, later
 from sky.wire import v1
 
@@ -34,7 +35,7 @@ R = TypeVar("R")
 ASYNC_WITH = "or open it by `async with sky.Compute(...) as compute` and await every operator"
 
 
-class Compute:
+class Compute(CallsOnly):
     """Machines to call functions on. Use it in a ``with`` block, or ``open`` and ``close`` it.
 
     ``provider`` is where machines come from (default: this computer), or several in order of preference, or

@@ -71,14 +71,16 @@ def connect(
     *,
     home: str | os.PathLike[str] | None = None,
     database: str | None = None,
+    token: str | None = None,
     start_if_absent: bool = True,
 ) -> Http:
     """A client of the daemon at ``url``, else at SKY_URL, else of the state folder's, started if need be.
 
+    It shows ``token``, else SKY_TOKEN; an empty one is none.
     Raises DaemonUnreachable when an address was given and nobody answers there (or when starting was not
     allowed), and DaemonStartFailed when the daemon does not come up.
     """
-    token = os.environ.get("SKY_TOKEN") or None
+    token = (os.environ.get("SKY_TOKEN") if token is None else token) or None
     named = url or os.environ.get("SKY_URL")
     if named:
         return Http(named, token=token)

@@ -9,7 +9,6 @@ Follows: the commands and ``sky.Compute("dev")`` read one file in one way.
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from sky.client.errors import InvalidRequest, SkyError
-from sky.client.resources import Image, Local, Nodes, Plugin, Provider, Spec
+from sky.client.resources import HERE, Image, Local, Nodes, Plugin, Provider, Spec
 from sky.wire import v1
 
 FILE_NAME = "sky.toml"
@@ -29,8 +28,6 @@ SHORT_FIELDS = MACHINE_FIELDS | IMAGE_SHORTCUTS | {"provider"}
 DURATION = re.compile(r"(\d+)\s*([smhd]?)")
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 DEFAULT_PROVIDER = "local"
-HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""The Python whose functions will be sent: nodes get the same unless something else is asked for."""
 
 
 class Malformed(SkyError):

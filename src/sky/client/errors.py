@@ -17,13 +17,20 @@ Never: raised bare, or with an empty message.
     │   │   └── CursorExpired       410: the events after this place are no longer kept
     │   ├── NotAccepting            409, 422: the compute is deleting, failed, or not connected
     │   ├── AccessDenied            401, 403
-    │   └── Unavailable             5xx, 503, 507: the daemon cannot now
+    │   ├── Unavailable             5xx, 503, 507: the daemon cannot now
+    │   └── JobRefused              a seller of paid jobs said no: type, code, param, quotas, retry_after
+    │       ├── JobNotFound         404: you have no such job (also NotFound)
+    │       ├── InsufficientBalance 402: the balance does not cover what would be held
+    │       ├── QuotaExceeded       403: quotas tell which limit, and what is left of it
+    │       └── RateLimited         429: retry_after is in seconds
     ├── CallError                   a call ended without a result: task, and its last known error
     │   ├── TaskFailed              it raised, and what it raised cannot be raised here
     │   ├── TaskIndeterminate       contact was lost after it may have run
     │   ├── TaskCancelled           somebody cancelled it
     │   └── TaskTimedOut            it ran longer than its timeout (also a TimeoutError)
     ├── ComputeFailed               a compute cannot become ready, with the reason the daemon knows
+    ├── JobFailed                   a paid job ended without success; job is how it ended
+    ├── TransferFailed              a file of a job did not arrive as it was written
     ├── DaemonError
     │   ├── DaemonUnreachable       nobody answers at that address (also a ConnectionError)
     │   ├── DaemonStartFailed       the daemon was started here and did not come up
@@ -36,7 +43,11 @@ What a called function raised is raised again as what it was; none of these clas
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sky.wire.jobs import Job, QuotaViolation
 
 
 class SkyError(Exception):
@@ -123,6 +134,69 @@ class Unavailable(ApiError):
     """The daemon cannot do it now."""
 
 
+class JobRefused(ApiError):
+    """A seller of paid jobs said no. ``type`` is the class of the refusal, ``code`` its reason, ``param`` the
+    field at fault, ``quotas`` the limits that would be exceeded, ``retry_after`` seconds to wait."""
+
+    def __init__(
+        self,
+        message: str,
+        code: str = "internal_error",
+        status: int = 500,
+        *,
+        kind: str = "internal_error",
+        param: str | None = None,
+        quotas: tuple[QuotaViolation, ...] = (),
+        retry_after: float | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message, code, status, status in (429, 503), None, request_id)
+        self.type = kind
+        self.param = param
+        self.quotas = quotas
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        remade = partial(
+            type(self),
+            kind=self.type,
+            param=self.param,
+            quotas=self.quotas,
+            retry_after=self.retry_after,
+            request_id=self.request_id,
+        )
+        return remade, (self.message, self.code, self.status)
+
+
+class JobNotFound(JobRefused, NotFound):
+    """You have no such job."""
+
+
+class InsufficientBalance(JobRefused):
+    """The balance does not cover what would be held."""
+
+
+class QuotaExceeded(JobRefused):
+    """The job would exceed a limit of the account or of the deployment; ``quotas`` has them."""
+
+
+class RateLimited(JobRefused):
+    """The key asks more often than it may; try again after ``retry_after`` seconds."""
+
+
+_BY_JOB_CODE: dict[str, type[JobRefused]] = {
+    "job_not_found": JobNotFound,
+    "insufficient_balance": InsufficientBalance,
+    "quota_exceeded": QuotaExceeded,
+    "rate_limited": RateLimited,
+}
+
+
+def job_refused_class(code: str) -> type[JobRefused]:
+    """The class for a refusal of paid jobs."""
+    return _BY_JOB_CODE.get(code, JobRefused)
+
+
 _BY_CODE: dict[str, type[ApiError]] = {
     "not_found": NotFound,
     "revision_conflict": RevisionConflict,
@@ -197,6 +271,21 @@ class ComputeFailed(SkyError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.compute, self.details)
+
+
+class JobFailed(SkyError):
+    """A paid job ended without success. ``job`` is how it ended: status, error, usage."""
+
+    def __init__(self, message: str, job: Job) -> None:
+        super().__init__(message)
+        self.job = job
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.job)
+
+
+class TransferFailed(SkyError):
+    """A file of a job did not arrive as it was written, however often it was asked for."""
 
 
 class DaemonError(SkyError):

@@ -17,10 +17,10 @@ import msgspec
 from sky.client import calls
 from sky.client.errors import CursorExpired, DaemonUnreachable, SkyError
 from sky.client.http import Http, Streamed
+from sky.client.sse import Frame, Frames
 from sky.kit import backoff
 from sky.wire import v1
 
-LINE_BYTES_MAX = 16 * 1024 * 1024
 PAUSE_FIRST_S = 0.05
 PAUSE_LONGEST_S = 2.0
 JOIN_S = 1.0
@@ -49,44 +49,24 @@ class Parser:
     """Cuts bytes of an event stream into events. Comments (heartbeats) and unknown types give none."""
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
-        self._name = ""
-        self._seq: int | None = None
+        self._frames = Frames()
 
     def feed(self, piece: bytes) -> Iterator[Seen | Mark]:
         """The events and marks that are whole now, in order. Raises ValueError for an endless line."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > LINE_BYTES_MAX:
-            raise ValueError(f"an event of more than {LINE_BYTES_MAX} bytes")
-        for line in lines:
-            seen = self._line(line.removesuffix(b"\r"))
+        for frame in self._frames.feed(piece):
+            seen = _read(frame)
             if seen is not None:
                 yield seen
 
-    def _line(self, line: bytes) -> Seen | Mark | None:
-        if not line:
-            return self._end_of_event()
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-        elif field == b"event":
-            self._name = value.decode("utf-8", "replace")
-        elif field == b"id" and value.isdigit():
-            self._seq = int(value)
-        return None
 
-    def _end_of_event(self) -> Seen | Mark | None:
-        data, name, seq = b"\n".join(self._data), self._name, self._seq
-        self._data, self._name, self._seq = [], "", None
-        if not data:
-            return None if seq is None else Mark(seq)
-        try:
-            return Seen(seq, name, _events.decode(data))
-        except msgspec.MsgspecError:
-            # A newer daemon's event: not for us, and the stream goes on.
-            return None
+def _read(frame: Frame) -> Seen | Mark | None:
+    if not frame.data:
+        return None if frame.seq is None else Mark(frame.seq)
+    try:
+        return Seen(frame.seq, frame.name, _events.decode(frame.data))
+    except msgspec.MsgspecError:
+        # A newer daemon's event: not for us, and the stream goes on.
+        return None
 
 
 class Follower:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sky.client import calls
 from sky.client.errors import ApiError, ComputeFailed, NameTaken, NotFound, RevisionConflict, SkyError
 from sky.client.http import Http
-from sky.client.pack import Packed
 from sky.client.request import Call
 from sky.kit.clock import SystemClock
 from sky.wire import v1
 
 if TYPE_CHECKING:
     from sky.client.http_async import AsyncHttp
+    from sky.client.pack import Packed
 
 T = TypeVar("T")
 

@@ -43,7 +43,9 @@ class _Found(NamedTuple):
     size: int
 
 
-def store(includes: Sequence[str], excludes: Sequence[str], base: Path | None = None) -> Flow[str]:
+def store(
+    includes: Sequence[str | os.PathLike[str]], excludes: Sequence[str], base: Path | None = None
+) -> Flow[str]:
     """Store what is not stored yet; gives the name of the whole. Raises InvalidRequest naming a path.
 
     Relative paths begin in ``base``, or in the current folder.
@@ -57,7 +59,9 @@ def store(includes: Sequence[str], excludes: Sequence[str], base: Path | None = 
     return whole.sha256
 
 
-def name_of(includes: Sequence[str], excludes: Sequence[str], base: Path | None = None) -> str:
+def name_of(
+    includes: Sequence[str | os.PathLike[str]], excludes: Sequence[str], base: Path | None = None
+) -> str:
     """The name that ``store`` would give it, without sending anything. Raises InvalidRequest."""
     return together([part.sha256 for part in parts(includes, excludes, base)]).sha256
 
@@ -68,7 +72,9 @@ def together(names: Sequence[str]) -> Packed:
     return Packed(hashlib.sha256(content).hexdigest(), content)
 
 
-def parts(includes: Sequence[str], excludes: Sequence[str], base: Path | None = None) -> Iterator[Packed]:
+def parts(
+    includes: Sequence[str | os.PathLike[str]], excludes: Sequence[str], base: Path | None = None
+) -> Iterator[Packed]:
     """The parts, each a gzipped tar of some of the files, in order. Raises InvalidRequest naming a path."""
     for group in _groups(_files(includes, Excludes(excludes), base or Path())):
         try:
@@ -114,11 +120,11 @@ def _archive(files: Sequence[_Found]) -> Packed:
     return Packed(hashlib.sha256(content).hexdigest(), content)
 
 
-def _files(includes: Sequence[str], excludes: Excludes, base: Path) -> list[_Found]:
+def _files(includes: Sequence[str | os.PathLike[str]], excludes: Excludes, base: Path) -> list[_Found]:
     """Every file that goes along, by its path there."""
     found: dict[str, _Found] = {}
     total = 0
-    for include in includes:
+    for include in [os.fspath(one) for one in includes]:
         for path, name in _of(include, excludes, base):
             _check_path(name, path)
             file = _Found(name, path, path.stat().st_size)

@@ -8,13 +8,14 @@ asking for a compute again with the same key tells which one it was.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
 from sky.client import daemon, flows
 from sky.client.blueprint import Blueprint, check_python
 from sky.client.console import Console
-from sky.client.errors import ApiError, CapabilityMismatch, DaemonUnreachable, NotAccepting
+from sky.client.errors import ApiError, CapabilityMismatch, DaemonUnreachable, NotAccepting, SkyError
 from sky.client.events import Follower, Reader, Seen
 from sky.client.http import Http
 from sky.client.lease import LEASE_S, Lease, new_owner
@@ -28,6 +29,8 @@ GONE_S = 60.0
 """How long leaving waits for the machines to be gone."""
 LEAVE_PATIENCE_S = 20.0
 """How long leaving waits for a daemon that is away."""
+STOPPED_S = 2.0
+"""How long leaving waits for calls that are being stopped."""
 LEASE_EVENTS = ("compute.lease.claimed", "compute.adopted")
 NOW_S = 5.0
 """How long it may take to find out where in the history we are."""
@@ -185,12 +188,20 @@ class Opened:
             return
         ours = not self._attached and not self._was_ready
         if self._blueprint.delete_on_exit or ours:
+            # What is stopped before its machine goes is known to be cancelled; else it might have gone on.
+            with contextlib.suppress(SkyError):
+                self._stop_calls()
             self._delete(http, compute)
             return
         if session is not None and session.busy:
             session.cancel_all()
         if self._lease is not None and self._lease.claimed:
             self._lease.release()
+
+    def _stop_calls(self) -> None:
+        if self.session is not None and self.session.busy:
+            self.session.cancel_all()
+            self.session.await_ends(STOPPED_S)
 
     def _delete(self, http: Http, compute: v1.Compute) -> None:
         if self.session is not None:

@@ -214,6 +214,11 @@ def revive(payload: bytes | None, *, kind: str, message: str, traceback: str, ta
     if error is None:
         shown = message if not kind or message.startswith(kind) else f"{kind}: {message}".removesuffix(": ")
         error = TaskFailed(shown or "the call failed and left no reason", task, {"type": kind})
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        error.add_note(
+            f"The node has no module {error.name!r}: name its package, as in sky.Image(pip=[...]), "
+            "or its files, as in sky.Image(includes=[...])."
+        )
     if traceback:
         if error.__cause__ is None:
             error.__cause__ = RemoteTraceback(traceback)

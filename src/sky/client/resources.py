@@ -7,8 +7,9 @@ Follows: the Python of an image is this Python unless said otherwise, since func
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -104,12 +105,17 @@ class Image:
     pip_indexes: Sequence[str | PipIndex] = ()
     apt: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    includes: Sequence[str] = ()
+    includes: Sequence[str | os.PathLike[str]] = ()
     excludes: Sequence[str] = ()
     base: str | None = None
     shell_vars: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Sequence[Metric] | None = None
     bootstrap_timeout: int = 900
+
+    def __post_init__(self) -> None:
+        # A text is a sequence too: of its letters.
+        for name in ("pip", "pip_indexes", "apt", "includes", "excludes"):
+            refuse_text(getattr(self, name), f"image.{name}")
 
     def to_wire(self, includes_sha256: str | None = None) -> v1.Image:
         """As the daemon takes it. Raises CapabilityMismatch for a Python that cannot run our calls."""
@@ -129,7 +135,7 @@ class Image:
             apt=tuple(self.apt),
             env=dict(self.env),
             shell_vars=dict(self.shell_vars),
-            includes=tuple(self.includes),
+            includes=tuple(os.fspath(one) for one in self.includes),
             includes_sha256=includes_sha256,
             excludes=tuple(self.excludes),
             metrics=None if self.metrics is None else tuple(self.metrics),
@@ -159,6 +165,15 @@ def bounds_of(nodes: Nodes) -> v1.NodeBounds:
         least, most = nodes
         return v1.NodeBounds(desired=least, min=least, max=most)
     return v1.NodeBounds(desired=nodes)
+
+
+def refuse_text(given: Iterable[object], field: str) -> None:
+    """Raises InvalidRequest for one text where several belong."""
+    if isinstance(given, str):
+        message = f"{field}: {given!r} is one text where a list belongs; write [{given!r}]"
+        raise InvalidRequest(
+            message, "invalid_request", 400, details={"field": field, "value": given, "expected": "a list"}
+        )
 
 
 def plugin_of(plugin: AnyPlugin) -> v1.PluginRef:

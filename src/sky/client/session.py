@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sky.client import calls, flows, outgoing
 from sky.client.console import Console
-from sky.client.courier import Courier
+from sky.client.courier import UNENDED, Courier
 from sky.client.errors import SkyError, TaskCancelled
 from sky.client.function import Pending, Settled
 from sky.client.handles import Future, in_background
@@ -24,6 +24,7 @@ from sky.client.items import Items
 from sky.client.progress import Tally
 from sky.client.settling import Settler
 from sky.client.streaming import Source
+from sky.kit.clock import SystemClock
 from sky.wire import v1
 
 R = TypeVar("R")
@@ -33,7 +34,9 @@ RESULT_WAIT_S = 30
 INTERRUPT_PATIENCE_S = 3.0
 """How long an interrupted call tries to tell the daemon so."""
 CLEANUP_PAGE = 500
-UNENDED: tuple[v1.TaskState, ...] = ("queued", "running")
+ENDS_POLL_S = 0.05
+
+_clock = SystemClock()
 
 
 class _Asked:
@@ -69,6 +72,7 @@ class Session:
         self._direct, self._posted = f"{mine}.direct", f"{mine}.posted"
         self._courier = Courier(http, compute, self._posted, self._settler, console, Tally(quiet=quiet))
         self._interrupted = False
+        self._never = threading.Event()
         self.hurried = False
         """Whether a second Ctrl-C came while the first one's call was being cancelled."""
 
@@ -132,6 +136,14 @@ class Session:
                 for task in self._all(correlation, state):
                     self._cancel(task)
 
+    def await_ends(self, within_s: float) -> None:
+        """Wait until nothing of this session runs any more, but no longer than that."""
+        until_s = _clock.monotonic_s() + within_s
+        while any(True for own in (self._direct, self._posted) for _ in self._all(own, "running")):
+            if _clock.monotonic_s() >= until_s:
+                return
+            self._never.wait(ENDS_POLL_S)
+
     def close(self) -> None:
         """Stop the threads; futures that have not settled are cancelled."""
         self._courier.close()
@@ -158,6 +170,7 @@ class Session:
                 if settled is not None:
                     return settled
         except BaseException:
+            self._interrupted = True
             try:
                 self._cancel(task)
             except KeyboardInterrupt:

@@ -9,8 +9,9 @@ reads names, numbers, functions and plain containers cost one packing.
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, Iterable
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -32,7 +33,15 @@ class Look:
         self._parts: list[object] = []
         self._seen: set[int] = set()
         self.sure = True
-        self._take(function)
+        try:
+            self._take(function)
+        except RecursionError:
+            self.sure = False  # Deeper than can be followed, so there is no telling.
+
+    @property
+    def parts(self) -> int:
+        """How much is kept of it, to be compared with."""
+        return len(self._parts)
 
     def same(self, earlier: Look) -> bool:
         """Whether nothing has changed since an earlier look, for certain."""
@@ -45,12 +54,13 @@ class Look:
         if not self.sure:
             return
         self._parts.append(value)
+        if len(self._parts) > PARTS_MAX:
+            self.sure = False
+            return
         if type(value) in _PLAIN or id(value) in self._seen:
             return
         self._seen.add(id(value))
-        if len(self._parts) > PARTS_MAX:
-            self.sure = False
-        elif isinstance(value, FunctionType):
+        if isinstance(value, FunctionType):
             self._take_function(value)
         elif isinstance(value, MethodType):
             self._take(value.__func__)
@@ -64,7 +74,7 @@ class Look:
             if not _of_installed(value):
                 self._take_all(vars(value))
         elif type(value) in _CONTAINERS:
-            for element in value:
+            for element in itertools.islice(cast("Iterable[Any]", value), PARTS_MAX + 1):
                 self._take(element)
         elif type(value) is dict:
             self._take_all(cast("dict[Any, Any]", value))
@@ -74,7 +84,7 @@ class Look:
             self._take_instance(value)
 
     def _take_all(self, held: Any) -> None:
-        for name, value in list(held.items()):
+        for name, value in list(itertools.islice(cast("ItemsView[str, Any]", held.items()), PARTS_MAX + 1)):
             if name not in ("__builtins__", "__dict__", "__weakref__", "__loader__", "__spec__"):
                 self._take(name)
                 self._take(value)

@@ -29,6 +29,7 @@ from sky.client.pack import revive, unpack
 from sky.client.request import Call
 from sky.client.settling import Settler
 from sky.kit import backoff
+from sky.kit.clock import SystemClock
 from sky.wire import v1
 
 HEAD_BYTES = 4
@@ -36,9 +37,14 @@ FRAME_BYTES_MAX = 1024**3
 END_WAIT_S = 2
 """How long the end of a call is waited for after its last item, before the stream is opened again."""
 PAUSE_LONGEST_S = 1.0
+CUTS_MAX = 30
+"""How often in a row a stream may be cut off as soon as it has begun."""
+LASTING_S = 5.0
+"""One that was open for so long was not cut off as soon as it had begun."""
 UNREAD_BYTES = 32 * 1024
 """Of items that were sent and nobody has asked for, about so much waits in the connection."""
 
+_clock = SystemClock()
 _frames: msgspec.msgpack.Decoder[v1.Frame] = msgspec.msgpack.Decoder(v1.Frame)
 
 
@@ -128,7 +134,7 @@ class Source:
         yield Do(self._begin)
         task, index, failures = self._task, 0, 0
         while True:
-            begun = index
+            begun, began_s = index, _clock.monotonic_s()
             try:
                 yield Connect(calls.stream_task(task, index or None))
                 frames = Frames()
@@ -139,8 +145,14 @@ class Source:
                         else:
                             index += 1
                             yield Give(unpack(frame.value, "an item"))
-            except _CutShort:
-                failures = 0 if index > begun else failures + 1
+            except _CutShort as cut:
+                lasted = index > begun or _clock.monotonic_s() - began_s >= LASTING_S
+                failures = 0 if lasted else failures + 1
+                if failures > CUTS_MAX:
+                    raise DaemonUnreachable(
+                        f"{task}: its items were cut off {failures} times in a row ({cut.__cause__}); "
+                        f"`sky task get {task}` tells how it stands"
+                    ) from cut
                 yield Pause(backoff.delay_s(failures, first_s=0.05, longest_s=PAUSE_LONGEST_S))
                 continue
             end = yield Do(self._end)

@@ -75,6 +75,38 @@ class AsyncTarget(Protocol):
         ...
 
 
+class CallsOnly:
+    """What the operators say when something that is no call stands on their left."""
+
+    if not TYPE_CHECKING:
+        # For people: a checker of types says the same in its own words.
+        __array_ufunc__ = None
+        """An array on the left is not taken for many calls, one per element."""
+
+        def __rrshift__(self, other: object) -> Any:
+            raise _no_call(other)
+
+        def __rmatmul__(self, other: object) -> Any:
+            raise _no_call(other)
+
+        def __lt__(self, other: object) -> Any:
+            raise _no_call(other)
+
+
+def _no_call(other: object) -> TypeError:
+    if callable(other):
+        name = getattr(other, "__name__", type(other).__name__)
+        return TypeError(
+            f"{name} is no call: put @sky.function above it, and call it: {name}(...) >> compute"
+        )
+    if isinstance(other, list | tuple):
+        return TypeError("several calls are sent with sky.gather(*calls) >> compute")
+    return TypeError(
+        f"on the left stands no call but a value of type {type(other).__name__}, as a function without "
+        "@sky.function returns it: it ran here. Put @sky.function above the function"
+    )
+
+
 def require_target(target: AnyTarget) -> AnyTarget:
     """The target, or TypeError: calls go to a compute that is open."""
     if isinstance(target, type) or not hasattr(target, "call_one"):

@@ -7,7 +7,7 @@ price that its SKU had when it was submitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -103,6 +103,11 @@ class Catalogue:
             for cloud in sku.clouds:
                 found.setdefault(cloud, {})[sku.id] = None
         return {cloud: tuple(found[cloud]) for cloud in sorted(found)}
+
+    def placeable(self, kinds: Collection[str]) -> frozenset[str]:
+        """The clouds that have a place which one of these kinds of provider serves."""
+        places = (place for sku in self.skus.values() for place in sku.places)
+        return frozenset(place.cloud for place in places if (place.context or place.cloud) in kinds)
 
 
 def candidates(sku: Sku, wanted: Iterable[str] | None, enabled: Iterable[str]) -> tuple[Place, ...]:

@@ -18,6 +18,8 @@ QUEUED, PROVISIONING, RUNNING = "queued", "provisioning", "running"
 SUCCEEDED, FAILED, INTERRUPTED, CANCELLED = "succeeded", "failed", "interrupted", "cancelled"
 TERMINAL = frozenset({SUCCEEDED, FAILED, INTERRUPTED, CANCELLED})
 LIVE = frozenset({QUEUED, PROVISIONING, RUNNING})
+LOCAL, CONSOLE = "local", "console"
+"""Who keeps the money of a job: this deployment, or a console."""
 HOLD_SECONDS = 7_200
 """How much of a job's runtime one hold covers at most."""
 
@@ -34,9 +36,9 @@ STATES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class JobProvisioning(Fact):
-    """A compute was asked for."""
+    """A compute was asked for; None: that was refused, and the job ends for it."""
 
-    compute_id: str
+    compute_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,8 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job with its compute and its tasks. ``last_seen_us``: when its node was last heard."""
+    """A job with its compute and its tasks. ``last_seen_us``: when its node was last heard; ``elsewhere``: a
+    console keeps its money; ``asking``: that console is being asked for more."""
 
     id: str
     state: str
@@ -218,3 +221,5 @@ class JobView:
     exhausted_us: int | None
     stop_error: dict[str, Any] | None
     settled_us: int | None
+    elsewhere: bool = False
+    asking: bool = False

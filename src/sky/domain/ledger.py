@@ -1,7 +1,8 @@
 """Money as entries that are only ever added: what each movement books, and what an audit looks for.
 
 A customer has two accounts: ``available`` (may be spent) and ``held`` (promised to jobs). The platform has
-three: ``funding`` (what was paid in), ``revenue`` (what was earned) and ``goodwill`` (what was given).
+four: ``funding`` (what was paid in), ``revenue`` (what was earned), ``goodwill`` (what was given) and
+``console`` (what a console that keeps the balances has promised, and not yet paid or got back).
 Decides: which entries a movement is made of, and whether a set of entries adds up. Never: changes one.
 Follows: the entries of a movement sum to zero; a customer's balance is the sum of its entries and never below
 zero; what was held for a job is charged or returned exactly once; a line carries a digest of that before.
@@ -15,7 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 FUNDING, REVENUE, GOODWILL = "platform/funding", "platform/revenue", "platform/goodwill"
-PLATFORM = frozenset({FUNDING, REVENUE, GOODWILL})
+CONSOLE = "platform/console"
+PLATFORM = frozenset({FUNDING, REVENUE, GOODWILL, CONSOLE})
 TOP_UP, CREDIT, HOLD, SETTLE = "top_up", "credit", "hold", "settle"
 AMOUNT_MICRO_MAX = 10**15
 """The largest single movement: a billion dollars."""
@@ -79,19 +81,26 @@ def credit(account_id: str, reason: str, amount_micro: int, note: str | None = N
     return Movement(f"credit:{reason}", CREDIT, entries, note=note)
 
 
-def hold(account_id: str, job_id: str, ordinal: int, amount_micro: int) -> Movement:
-    """Promise money to a job: its first hold is ordinal 1, each extension the next."""
-    entries = (Entry(available(account_id), -amount_micro), Entry(held(account_id), amount_micro))
+def hold(
+    account_id: str, job_id: str, ordinal: int, amount_micro: int, *, elsewhere: bool = False
+) -> Movement:
+    """Promise money to a job: its first hold is ordinal 1, each extension the next. ``elsewhere``: a console
+    has promised it, for an account that it keeps."""
+    source = CONSOLE if elsewhere else available(account_id)
+    entries = (Entry(source, -amount_micro), Entry(held(account_id), amount_micro))
     return Movement(f"hold:{job_id}:{ordinal}", HOLD, entries, job_id)
 
 
-def settle(account_id: str, job_id: str, held_micro: int, charge_micro: int) -> Movement:
-    """Resolve all that is held for a job: charge what was used, never more than was held; return the rest."""
+def settle(
+    account_id: str, job_id: str, held_micro: int, charge_micro: int, *, elsewhere: bool = False
+) -> Movement:
+    """Resolve all that is held for a job: charge what was used, never more than was held; return the rest,
+    to where it came from."""
     charged = min(max(0, charge_micro), held_micro)
     sides = (
         Entry(held(account_id), -held_micro),
         Entry(REVENUE, charged),
-        Entry(available(account_id), held_micro - charged),
+        Entry(CONSOLE if elsewhere else available(account_id), held_micro - charged),
     )
     entries = tuple(entry for entry in sides if entry.amount_micro or entry.account == held(account_id))
     return Movement(f"settle:{job_id}", SETTLE, entries, job_id)

@@ -60,6 +60,6 @@ def find(environment: Mapping[str, str]) -> Engine | str:
 def reason(stderr: bytes) -> str:
     """What an engine gave as its reason for failing."""
     lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("Error", "error", "Cannot", "docker:"))] or lines
-    text = told[-1] if told else "it does not say why"
+    begins = [n for n, line in enumerate(lines) if line.startswith(("Error", "error", "Cannot", "docker:"))]
+    text = " ".join(lines[begins[-1] if begins else -1 :]) or "it does not say why"
     return text.removeprefix("Error: ").removeprefix("docker: ")[:REASON_CHARS_MAX]

@@ -8,6 +8,7 @@ before it could be recognised, all that is still to come is hidden.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Mapping
 
 from sky.kit import secrets
@@ -30,9 +31,13 @@ Span = tuple[int, int]
 
 
 class Masks:
-    """The values that are known, and how text looks without them and without what looks like them."""
+    """The values that are known, and how text looks without them and without what looks like them.
+
+    They are learnt in one thread while others hide them: a set of values never changes, it is replaced.
+    """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
+        self._learning = threading.Lock()
         self._values: dict[str, None] = {}
         self._known: re.Pattern[str] | None = None
         self.add(values)
@@ -40,11 +45,13 @@ class Masks:
     def add(self, values: Iterable[str]) -> None:
         """From now on these are hidden too; of a value of several lines, each line."""
         found = {line.strip() for value in values for line in (value, *value.splitlines())}
-        fresh = [value for value in found if len(value) >= VALUE_CHARS_MIN and value not in self._values]
-        if fresh:
-            self._values.update(dict.fromkeys(fresh[: VALUES_MAX - len(self._values)]))
-            longest_first = sorted(self._values, key=len, reverse=True)
-            self._known = re.compile("|".join(map(re.escape, longest_first)))
+        with self._learning:
+            known = self._values
+            fresh = [value for value in found if len(value) >= VALUE_CHARS_MIN and value not in known]
+            if fresh:
+                self._values = {**known, **dict.fromkeys(fresh[: VALUES_MAX - len(known)])}
+                longest_first = sorted(self._values, key=len, reverse=True)
+                self._known = re.compile("|".join(map(re.escape, longest_first)))
 
     def add_named(self, environment: Mapping[str, str]) -> None:
         """Add the values of variables whose names say that they are secrets."""

@@ -143,6 +143,10 @@ def _running(view: JobView, now_us: int) -> Decision[Action]:
     ended_us = min(run.finished_us or now_us, now_us)
     if run.state != t.SUCCEEDED or run.result is None:
         return _do(_broken(view, run, now_us), f"its command is {run.state}")
+    if run.failed:
+        return _do(
+            j.JobFailed(view.id, now_us, view.started_us, run.failed), "its command could not be started"
+        )
     exit_code = run.result.get("exit_code")
     if run.result.get("timed_out"):
         told = error("max_runtime_exceeded", f"it ran for {view.max_runtime_seconds} s, as long as it may")
@@ -165,9 +169,24 @@ def _ended(view: JobView, exit_code: int | None, ended_us: int | None, now_us: i
     if view.stop_error is not None:
         return j.JobFailed(view.id, now_us, ended_us, view.stop_error)
     if exit_code == 0:
+        lost = _lost_outputs(view.upload)
+        if lost is not None:
+            return j.JobFailed(view.id, now_us, ended_us, lost)
         return j.JobSucceeded(view.id, now_us, ended_us)
-    told = error("command_failed", f"the command ended with {exit_code}", exit_code)
+    why = ", for it used more memory than its machine has" if _out_of_memory(view.run) else ""
+    told = error("command_failed", f"the command ended with {exit_code}{why}", exit_code)
     return j.JobFailed(view.id, now_us, ended_us, told)
+
+
+def _lost_outputs(upload: StepView | None) -> Any:
+    """Why outputs were not kept whole; None when they were, or there are none."""
+    if upload is None or (upload.state == t.SUCCEEDED and not upload.failed):
+        return None
+    return upload.failed or error("upload_failed", upload.message or f"the upload is {upload.state}")
+
+
+def _out_of_memory(run: StepView | None) -> bool:
+    return run is not None and run.result is not None and bool(run.result.get("out_of_memory"))
 
 
 def _metered(view: JobView, started_us: int, now_us: int) -> Decision[Action]:
@@ -181,6 +200,8 @@ def _metered(view: JobView, started_us: int, now_us: int) -> Decision[Action]:
         return _do(
             Stop(error("balance_exhausted", "the balance could not cover more of its runtime")), "unpaid"
         )
+    if view.asking:
+        return _asking(until_us - STOP_AHEAD_US, now_us)
     if now_us < until_us - EXTEND_AHEAD_US:
         return _wait("its command runs", until_us - EXTEND_AHEAD_US)
     if view.exhausted_us is not None and now_us < view.exhausted_us + EXTEND_AGAIN_US:
@@ -190,6 +211,14 @@ def _metered(view: JobView, started_us: int, now_us: int) -> Decision[Action]:
     left_micro = hold_micro(view.price_micro, view.max_runtime_seconds) - view.held_micro
     chunk_micro = hold_micro(view.price_micro, j.HOLD_SECONDS)
     return _do(Extend(min(left_micro, chunk_micro)), "more is held", now_us + EXTEND_AGAIN_US)
+
+
+def _asking(stop_us: int, now_us: int) -> Decision[Action]:
+    """The console that keeps its money has not said yet whether it holds more."""
+    if now_us < stop_us:
+        return _wait("its console is asked to hold more", stop_us)
+    told = error("billing_unavailable", "whoever keeps its balance could not be asked to hold more in time")
+    return _do(Stop(told), "its console does not answer")
 
 
 def _machine_gone(view: JobView, now_us: int) -> Decision[Action]:
@@ -237,10 +266,12 @@ def _unprepared(view: JobView, step: StepView, now_us: int) -> j.Ended:
 
 
 def _after(view: JobView) -> Decision[Action]:
-    if view.settled_us is None:
+    if view.settled_us is None and not view.elsewhere:
         return _do(Settle(), "it is over, and its hold stands")
     if view.compute_state not in (None, c.DELETING, c.DELETED):
-        return _do(TearDown(), "it is settled, and its machine is there")
+        return _do(TearDown(), "it is over, and its machine is there")
+    if view.settled_us is None:
+        return _wait("it is over; its console is told what it cost")
     return _wait("it is over and settled")
 
 

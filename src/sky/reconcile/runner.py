@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
+from sky.domain.errors import SkyError
 from sky.kit import backoff, faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.reconcile.passes import InnerLoop, OuterLoop
@@ -163,8 +164,10 @@ class Runner:
             else:
                 due_us = await self._outer(loop, key, key_id)
         except ConflictError:
+            self._claims.pop(key, None)
             due_us = self._clock.now_us() + CONFLICT_RETRY_US
         except Exception as error:
+            self._claims.pop(key, None)  # It may have been undone, with all that the pass wrote.
             due_us = await self._failed(key, error)
         self._set_timer(key, due_us)
 
@@ -221,17 +224,25 @@ class Runner:
             self._claims.pop(key, None)
             return False
         if len(self._claims) > 10_000:
-            self._claims = {k: until for k, until in self._claims.items() if until > now_s}
+            # Copied first: it is changed here in the thread that writes, and in the event loop.
+            self._claims = {k: until for k, until in dict(self._claims).items() if until > now_s}
         self._claims[key] = now_s + CLAIM_S
         return True
 
-    async def _failed(self, key: str, error: Exception) -> int:
-        row = await self._db.read(lambda c: passes.row(c, key))
-        failures = 1 + (row.failures if row else 0)
-        due_us = self._clock.now_us() + round(backoff.delay_s(failures) * SECOND_US)
+    async def _failed(self, key: str, error: Exception) -> int | None:
+        """Set a key aside. Where not even that can be written down, it stays due, and a tick finds it."""
+        _log.error("pass.failed", key=key, exc_info=error)
         text = f"{type(error).__name__}: {error}"
-        _log.error("pass.failed", key=key, failures=failures, exc_info=error)
-        await self._db.write(lambda tx: passes.fail(tx, key, due_us=due_us, failures=failures, error=text))
+        try:
+            row = await self._db.read(lambda c: passes.row(c, key))
+            failures = 1 + (row.failures if row else 0)
+            due_us = self._clock.now_us() + round(backoff.delay_s(failures) * SECOND_US)
+            await self._db.write(
+                lambda tx: passes.fail(tx, key, due_us=due_us, failures=failures, error=text)
+            )
+        except SkyError as unnoted:
+            _log.warning("pass.not_noted", key=key, error=unnoted.message)
+            return None
         return due_us
 
     def _set_timer(self, key: str, due_us: int | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sky.domain import compute as c
+from sky.domain import job as j
 from sky.domain import node as n
 from sky.domain import request as r
 from sky.domain import task as t
@@ -116,6 +117,8 @@ def _cluster(cluster_id: str) -> Iterator[str]:
 def _job(about: Moved) -> Iterator[str]:
     yield f"jobs/{about.row['id']}"
     yield f"~job/{about.row['id']}"
+    if about.row["state"] in j.TERMINAL:
+        yield f"retention/{about.row['id']}"
 
 
 def _task(about: Moved) -> Iterator[str]:

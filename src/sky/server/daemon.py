@@ -26,6 +26,7 @@ import structlog
 import uvicorn
 
 from sky.api.app import build_app
+from sky.domain.errors import SkyError
 from sky.kit import supervise
 from sky.kit.clock import SteadyClock, SystemClock
 from sky.kit.version import VERSION
@@ -57,8 +58,10 @@ class StartError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to stop; returns the exit code (0 stopped, 2 wrong settings, 3 cannot start)."""
     parser = argparse.ArgumentParser(prog="python -m sky.server.main", description="Runs the daemon.")
-    for name in ("home", "host", "port", "database"):
-        parser.add_argument(f"--{name}")
+    for field in msgspec.structs.fields(Settings):
+        # A command line can be read by everybody on this computer.
+        if not field.name.endswith("_token"):
+            parser.add_argument(f"--{field.name.replace('_', '-')}")
     given = vars(parser.parse_args(arguments))
     try:
         chosen = settings.load(given)
@@ -143,6 +146,7 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     loops = asyncio.gather(
         supervise.forever("loops", daemon.runner.run_forever),
         supervise.forever("costs", costs.run_forever),
+        supervise.forever("catalogue", daemon.listing.run_forever),
     )
     _keep_what_stays()
     try:
@@ -153,7 +157,10 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
         loops.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loops
-        await daemon.runner.stop()
+        try:
+            await daemon.runner.stop()
+        except SkyError as kept:  # a full disk, for one; the claims end by themselves
+            _log.warning("claims.kept", error=kept.message)
         daemon.db.close()
         _log.info("daemon.stopped")
 

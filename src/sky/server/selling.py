@@ -6,24 +6,24 @@ Follows: without a job store nothing is sold, and the catalogue is served all th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from sky.api.jobs.files import SignedFiles
+from sky.api.jobs.console import ConsoleKeys
 from sky.api.jobs.keys import LocalKeys, ShapeOnly
-from sky.api.selling import JobSettings, Selling
+from sky.api.selling import Accounts, JobSettings, Selling, Storage
+from sky.console.bridge import Bridge
 from sky.domain.account import TIERS, Limits
 from sky.domain.catalogue import Catalogue
 from sky.kit.clock import Clock
 from sky.server import catalogue
+from sky.server.engines import LocalEngine
 from sky.server.keys import Keys
-from sky.server.settings import Settings
+from sky.server.settings import NO_ARTIFACTS, Settings
 from sky.store.db import Database
 from sky.verbs.job_rules import Offering
 from sky.verbs.webhooks import Sealing
 
 
 def selling_of(
-    chosen: Settings, db: Database, clock: Clock, keys: Keys, base_url: Callable[[], str]
+    chosen: Settings, db: Database, clock: Clock, keys: Keys, storage: Storage | None, bridge: Bridge
 ) -> Selling:
     """What a daemon with these settings sells. Raises CatalogueError."""
     listed = catalogue.read(chosen.catalogue or catalogue.SHIPPED)
@@ -37,16 +37,31 @@ def selling_of(
         ),
         platform=Limits(chosen.platform_jobs_max, None, {"all": chosen.platform_gpus_max}),
     )
-    accounts = LocalKeys(db, clock, lambda: rates.limits) if chosen.jobs else ShapeOnly()
+    engine = LocalEngine(clock)
+    if chosen.jobs:
+        engine.unusable()
     return Selling(
-        offering=lambda: _offering(chosen, listed),
-        accounts=accounts,
+        offering=lambda: _offering(chosen, listed, engine),
+        accounts=_accounts(chosen, db, clock, rates, bridge),
         settings=rates,
         sells=chosen.jobs,
-        storage=SignedFiles(keys.sign_address, base_url) if chosen.jobs else None,
+        storage=storage,
         token_of=keys.job_token,
         sealing=sealing_of(chosen, keys),
     )
+
+
+def bridge_of(chosen: Settings) -> Bridge:
+    """The way to the console, if there is one."""
+    return Bridge(chosen.console_url, chosen.console_token, chosen.console_timeout_seconds)
+
+
+def _accounts(chosen: Settings, db: Database, clock: Clock, rates: JobSettings, bridge: Bridge) -> Accounts:
+    if not chosen.jobs:
+        return ShapeOnly()
+    if chosen.accounts_backend == "console":
+        return ConsoleKeys(bridge, db, clock, lambda: rates.limits, chosen.console_cache_seconds)
+    return LocalKeys(db, clock, lambda: rates.limits)
 
 
 def sealing_of(chosen: Settings, keys: Keys) -> Sealing:
@@ -54,12 +69,13 @@ def sealing_of(chosen: Settings, keys: Keys) -> Sealing:
     return Sealing(keys.seal, keys.unseal, loopback=chosen.webhook_loopback)
 
 
-def _offering(chosen: Settings, listed: Catalogue) -> Offering:
+def _offering(chosen: Settings, listed: Catalogue, engine: LocalEngine) -> Offering:
     enabled = frozenset(name.strip() for name in chosen.upstreams.split(",") if name.strip())
     return Offering(
         catalogue=listed,
         enabled=enabled,
         ceiling_seconds=chosen.job_ceiling_seconds,
-        artifacts=chosen.jobs,
+        artifacts=chosen.jobs and chosen.artifacts != NO_ARTIFACTS,
         host_jobs=chosen.allow_host_jobs,
+        unusable=engine.unusable() if chosen.jobs else {},
     )

@@ -7,9 +7,12 @@ Follows: a setting that is not in this table does not exist.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -63,12 +66,44 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     accounts_backend: Annotated[
         Literal["local", "console"], Meta(description="Where keys and balances are: here, or at a console.")
     ] = "local"
+    console_url: Annotated[
+        str | None,
+        Meta(description="Where the console is: https, or http on this computer. See docs/console.md."),
+    ] = None
+    console_token: Annotated[
+        str | None, Meta(description="What the daemon shows to the console; the console knows it too.")
+    ] = None
+    console_cache_seconds: Annotated[
+        float, Meta(ge=0, le=60, description="How long a key that the console knew is not asked about again.")
+    ] = 60.0
+    console_timeout_seconds: Annotated[
+        float, Meta(gt=0, le=30, description="How long the console may take to answer.")
+    ] = 10.0
     upstreams: Annotated[
         str, Meta(description="Kinds of provider that paid jobs may use, separated by commas.")
     ] = "local"
     catalogue: Annotated[
         Path | None, Meta(description="YAML file of what is sold. Unset: the one that comes along.")
     ] = None
+    artifacts: Annotated[
+        str | None,
+        Meta(
+            description="Where files of paid jobs are kept: `s3://bucket/prefix`, or `none`. Unset: in the "
+            "state folder. See docs/jobs.md."
+        ),
+    ] = None
+    artifacts_endpoint: Annotated[
+        str | None, Meta(description="Address of an S3-compatible store. Unset: AWS, in the bucket's region.")
+    ] = None
+    artifacts_region: Annotated[
+        str | None, Meta(description="Region of the bucket. Unset: as for AWS's own tools, or us-east-1.")
+    ] = None
+    artifact_days: Annotated[
+        int, Meta(ge=1, le=36_500, description="How many days a job's files are kept after their upload.")
+    ] = 30
+    job_log_days: Annotated[
+        int, Meta(ge=1, le=36_500, description="How many days what a job printed is kept after its end.")
+    ] = 7
     allow_host_jobs: Annotated[
         bool,
         Meta(description="Whether the image `local` runs a paid command as a process of this computer."),
@@ -102,6 +137,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     @property
+    def bucket(self) -> tuple[str, str] | None:
+        """The bucket of artifacts and the prefix in it, which ends in a slash or is empty."""
+        found = None if self.artifacts is None else _BUCKET.fullmatch(self.artifacts)
+        return None if found is None else (found[1], f"{found[2]}/" if found[2] else "")
+
+    @property
     def database_url(self) -> str:
         """The database as SQLAlchemy names it."""
         if self.database is None:
@@ -111,6 +152,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"sqlite:///{Path(self.database).expanduser().absolute()}"
 
 
+_BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9_-][A-Za-z0-9._/-]{0,199}?))?/?")
+_ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/?")
+NO_ARTIFACTS = "none"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -142,7 +186,41 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
     if settings.port is not None and not 0 <= settings.port <= 65_535:
         msg = f"port: {settings.port} is not a port; expected 0 to 65535"
         raise SettingsError(msg)
+    if settings.console_url is not None and not _safe(settings.console_url):
+        msg = f"console_url: {settings.console_url!r} is neither https nor http on a loopback address"
+        raise SettingsError(msg)
+    _check_artifacts(settings)
     return settings
+
+
+def _check_artifacts(settings: Settings) -> None:
+    where = settings.artifacts
+    prefix = (settings.bucket or ("", ""))[1].rstrip("/")
+    strange = prefix and any(part in ("", ".", "..") for part in prefix.split("/"))
+    if strange or (where not in (None, NO_ARTIFACTS) and settings.bucket is None):
+        msg = f"artifacts: {where!r} is neither s3://bucket nor s3://bucket/prefix nor {NO_ARTIFACTS}"
+        raise SettingsError(msg)
+    if settings.artifacts_endpoint is not None and not _ENDPOINT.fullmatch(settings.artifacts_endpoint):
+        msg = f"artifacts_endpoint: {settings.artifacts_endpoint!r} is not https://host or http://host:port"
+        raise SettingsError(msg)
+    region = settings.artifacts_region
+    if region is not None and not re.fullmatch(r"[a-z0-9-]{1,64}", region):
+        msg = f"artifacts_region: {region!r} is not the name of a region"
+        raise SettingsError(msg)
+    if settings.bucket is not None and find_spec("botocore") is None:
+        msg = f"artifacts: {where} needs the extra s3; install it with `pip install 'skyfleet[s3]'`"
+        raise SettingsError(msg)
+
+
+def _safe(url: str) -> bool:
+    """Whether keys may be sent there: over TLS, or without leaving this computer."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    if not parts.hostname or parts.username or parts.query or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
 
 
 def _decode(kind: type, value: object) -> object:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sky.api.masking import Masking
 from sky.api.unit import ApiSettings, Services
+from sky.console.bridge import Bridge
 from sky.domain.offer import Offer
 from sky.domain.provider import Abilities, KindInfo, Rules
 from sky.domain.snapshots import NodeCase
@@ -28,18 +29,21 @@ from sky.reconcile.attempts import Attempts
 from sky.reconcile.clusters import Clusters
 from sky.reconcile.computes import Computes
 from sky.reconcile.dispatch import Dispatch
+from sky.reconcile.holds import Holds
 from sky.reconcile.jobs import Jobs
 from sky.reconcile.nodes import Nodes
 from sky.reconcile.offers import Offers
 from sky.reconcile.passes import InnerLoop, OuterLoop
 from sky.reconcile.pool import ProviderPool, RowPool
 from sky.reconcile.requests import Requests
+from sky.reconcile.retention import Keeper, Retention, Terms
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
 from sky.reconcile.watch import Watch
 from sky.reconcile.webhooks import Webhooks
+from sky.server.artifacts import storage_of, terms_of
 from sky.server.keys import Keys
-from sky.server.selling import sealing_of, selling_of
+from sky.server.selling import bridge_of, sealing_of, selling_of
 from sky.server.settings import Settings
 from sky.store.blobs import Blobs
 from sky.store.db import Committed, Database
@@ -86,8 +90,18 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         host_jobs=settings.allow_host_jobs,
         private_inputs=settings.allow_private_inputs,
     )
+    bridge = bridge_of(settings)
+    storage = storage_of(settings, clock, keys, base_url)
     runner = make_runner(
-        db, clock, pool, keys.node_token_hash, agent_for, jobs=jobs, sealing=sealing_of(settings, keys)
+        db,
+        clock,
+        pool,
+        keys.node_token_hash,
+        agent_for,
+        jobs=jobs,
+        sealing=sealing_of(settings, keys),
+        bridge=bridge,
+        kept=(storage.keeper, terms_of(settings)),
     )
     signals, hub = Signals(), Hub()
     connect_listeners(db, runner, signals, hub)
@@ -98,7 +112,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         hub=hub,
         clock=clock,
         rules=rules,
-        selling=selling_of(settings, db, clock, keys, base_url),
+        selling=selling_of(settings, db, clock, keys, storage.shown, bridge),
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
@@ -143,6 +157,8 @@ def make_runner(
     hints: bool = True,
     jobs: JobRules | None = None,
     sealing: Sealing | None = None,
+    bridge: Bridge | None = None,
+    kept: tuple[Keeper | None, Terms] = (None, Terms()),
 ) -> Runner:
     """All loops, over one database; those of paid jobs only where there are ``jobs``."""
     loops: list[InnerLoop | OuterLoop] = [
@@ -155,10 +171,11 @@ def make_runner(
         Sweep(db, clock, pool),
     ]
     if jobs is not None:
-        loops.append(Jobs(jobs))
-        loops += [Clusters(), Requests(jobs.rules)]
+        loops += [Jobs(jobs), Retention(db, clock, *kept), Clusters(), Requests(jobs.rules)]
     if sealing is not None:
         loops.append(Webhooks(db, clock, sealing))
+    if bridge is not None:
+        loops.append(Holds(db, clock, bridge))
     # One daemon at a time uses an embedded database (its folder is locked): it finds its own claims again.
     runner = Runner(db, clock, loops, holder="embedded", hints=hints)
     if hints:

@@ -10,33 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import sqlalchemy as sa
-from typing_extensions import Buffer
 
-from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge, StorageFull
+from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge
 from sky.kit import faults
 from sky.store.db import Database
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import blobs
+from sky.store.spool import Spool
 from sky.store.sql import insert_ignore
 from sky.store.tx import Tx
 
 ROW_BYTES_MAX = 64 * 1024
 CHUNK_BYTES = 1024 * 1024
 INLINE_BYTES_MAX = 256 * 1024
-
-
-class Hash(Protocol):
-    """What a running hash can do."""
-
-    def update(self, data: Buffer, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +123,7 @@ class Blobs:
         """
         digest = hashlib.sha256()
         head = bytearray()
-        spool: _Spool | None = None
+        spool: Spool | None = None
         size = 0
         try:
             async for chunk in chunks:
@@ -142,11 +133,11 @@ class Blobs:
                     raise PayloadTooLarge(msg, details={"limit_bytes": limit_bytes})
                 head += chunk
                 if len(head) >= CHUNK_BYTES:
-                    spool = spool or await _Spool.open(self._incoming)
+                    spool = spool or await Spool.open(self._incoming)
                     await spool.take(head, digest)
                     head = bytearray()
             if spool is not None or size > ROW_BYTES_MAX:
-                spool = spool or await _Spool.open(self._incoming)
+                spool = spool or await Spool.open(self._incoming)
                 await spool.take(head, digest)
             else:
                 digest.update(head)
@@ -166,63 +157,6 @@ class Blobs:
 
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256[2:4] / sha256
-
-
-class _Spool:
-    """A file that is being written, under a name that nobody looks for: one piece while the next arrives."""
-
-    def __init__(self, descriptor: int, path: str) -> None:
-        self._descriptor = descriptor
-        self._path: str | None = path
-        self._writing: asyncio.Future[None] | None = None
-
-    @classmethod
-    async def open(cls, folder: Path) -> _Spool:
-        return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
-
-    async def take(self, piece: bytearray, digest: Hash) -> None:
-        """Begin to write a piece, once the one before is written."""
-        await self.settle()
-        self._writing = asyncio.get_running_loop().run_in_executor(None, self._take, piece, digest)
-
-    async def settle(self) -> None:
-        """Wait until all that was taken is written."""
-        writing = self._writing
-        if writing is None:
-            return
-        # Not awaited itself: given up here, it would go on in its thread, and nobody would know of it.
-        await asyncio.wait([writing])
-        self._writing = None
-        try:
-            writing.result()
-        except OSError as error:
-            msg = f"the disk that holds the blobs refused to write ({error.strerror}); nothing was stored"
-            raise StorageFull(msg) from error
-
-    def _take(self, piece: bytearray, digest: Hash) -> None:
-        digest.update(piece)
-        view = memoryview(piece)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
-
-    async def keep(self, path: Path, *, full_sync: bool) -> None:
-        await asyncio.to_thread(self._keep, path, full_sync)
-        self._path = None
-
-    def _keep(self, path: Path, full_sync: bool) -> None:
-        if full_sync:
-            os.fsync(self._descriptor)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if self._path is not None:
-            Path(self._path).replace(path)
-
-    async def discard(self) -> None:
-        if self._writing is not None:
-            # Whatever comes of it: a descriptor that is closed may soon stand for another file.
-            await asyncio.wait([self._writing])
-        os.close(self._descriptor)
-        if self._path is not None:
-            await asyncio.to_thread(os.unlink, self._path)
 
 
 def _write_down(tx: Tx, sha256: str, size: int, content: bytes | None) -> bool:

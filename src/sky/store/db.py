@@ -251,9 +251,11 @@ class Database:
         try:
             self._tell(outcomes)
         finally:
-            self._give(ran, broken)
-            for outcome in outcomes:
-                self._answer(outcome)
+            try:
+                self._give(ran, broken)
+            finally:
+                for outcome in outcomes:
+                    self._answer(outcome)
 
     def _answer(self, outcome: _Outcome) -> None:
         done = outcome.job.done

@@ -115,6 +115,19 @@ sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.seq)
 JOB_IS_LIVE = jobs.c.state.in_([sa.literal_column(f"'{s}'") for s in ("queued", "provisioning", "running")])
 sa.Index("ix_jobs_live", jobs.c.owner, jobs.c.tier, sqlite_where=JOB_IS_LIVE, postgresql_where=JOB_IS_LIVE)
 
+# Orders to a console of which it is not certain that it has them; ``ordinal`` 1 is the hold at submit.
+console_orders = sa.Table(
+    "console_orders",
+    metadata,
+    sa.Column("job_id", sa.String(40), primary_key=True),
+    sa.Column("ordinal", sa.Integer, nullable=False),
+    sa.Column("owner", sa.String(80), nullable=False),
+    sa.Column("amount_micro", sa.BigInteger, nullable=False),
+    sa.Column("leaving", sa.Boolean, nullable=False),
+    _us("noted_us", required=True),
+    sqlite_with_rowid=False,
+)
+
 job_events = sa.Table(
     "job_events",
     metadata,

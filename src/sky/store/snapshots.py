@@ -21,13 +21,13 @@ from sky.domain.snapshots import (
     NodeCase,
     NodeView,
 )
+from sky.kit.clock import SECOND_US
 from sky.store.engine import UNREADABLE
 from sky.store.prepared import prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
 from sky.store.sql import Row, literals, many, one
 from sky.wire import v1
 
-SECOND_US = 1_000_000
 NEVER_US = 100 * 365 * 24 * 3600 * SECOND_US
 """What a time of 0, which means none, is to a plan that adds it to now."""
 NEVER_READY_MAX = 20

@@ -135,12 +135,11 @@ def create_generation(tx: Tx, ref: str, body: v1.GenerationCreate, if_match: IfM
 def _made_as(tx: Tx, row: Row, spec: dict[str, Any]) -> list[str]:
     """The nodes that were made as ``spec`` says: going back to it, they can stay."""
     same: dict[int, bool] = {}
-    for node in nodes.wanted(tx.connection, row["id"]):
-        number = node["generation"]
-        if number not in same:
-            frozen = computes.generation_spec(tx.connection, row["id"], number) or {}
-            same[number] = {**frozen, "nodes": None} == {**spec, "nodes": None}
-    return [node["id"] for node in nodes.wanted(tx.connection, row["id"]) if same[node["generation"]]]
+    wanted = nodes.wanted(tx.connection, row["id"])
+    for number in {node["generation"] for node in wanted}:
+        frozen = computes.generation_spec(tx.connection, row["id"], number) or {}
+        same[number] = {**frozen, "nodes": None} == {**spec, "nodes": None}
+    return [node["id"] for node in wanted if same[node["generation"]]]
 
 
 def claim_lease(tx: Tx, ref: str, body: v1.LeaseClaim) -> str:

@@ -46,11 +46,20 @@ class Offering:
     host_jobs: bool
     unusable: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def unavailable(self, template: JobTemplate) -> str | None:
+        """Why a template cannot be used here now; None: it can."""
+        reason = self.catalogue.unavailable(template)
+        if reason is None and template.image == HOST_IMAGE and not self.host_jobs:
+            return "it runs on the machine itself, which this deployment does not allow (allow_host_jobs)"
+        if reason is None and template.outputs and not self.artifacts:
+            return "it has outputs, and this deployment keeps none"
+        return reason
+
 
 def requested(request: wire.SubmitJobRequest, offering: Offering) -> tuple[wire.SubmitJobRequest, Sku]:
     """The first checks, which need no job store: template, SKU, runtime. Returns the resolved request."""
     if request.template is not UNSET:
-        request = _resolved(request, request.template, offering.catalogue)
+        request = _resolved(request, request.template, offering)
     sku = _sku(request, offering.catalogue)
     _runtime(_spec(request).max_runtime_seconds, offering.ceiling_seconds)
     return request, sku
@@ -80,12 +89,13 @@ def launchable(request: wire.SubmitJobRequest, sku: Sku, offering: Offering) -> 
 # ── templates ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _resolved(request: wire.SubmitJobRequest, name: str, catalogue: Catalogue) -> wire.SubmitJobRequest:
+def _resolved(request: wire.SubmitJobRequest, name: str, offering: Offering) -> wire.SubmitJobRequest:
+    catalogue = offering.catalogue
     template = catalogue.templates.get(name)
     if template is None:
         msg = f"there is no template {name[:80]!r}; {hint(name, catalogue.templates)}"
         raise JobRefused("unknown_template", msg, param="template")
-    reason = catalogue.unavailable(template)
+    reason = offering.unavailable(template)
     if reason is not None:
         msg = f"template {name!r} cannot be used now: {reason}"
         raise JobRefused("template_unavailable", msg, param="template")

@@ -15,15 +15,16 @@ from sky.domain import job as j
 from sky.domain import ledger as l
 from sky.domain.account import InUse, Limits, Violation
 from sky.domain.catalogue import Place, Sku
+from sky.domain.errors import SkyError
 from sky.domain.job_errors import JobRefused
 from sky.domain.money import hold_micro, usd_text
 from sky.kit import ids
 from sky.store.rows import jobs, ledger
 from sky.store.tx import Tx
-from sky.verbs import computes, job_steps, tasks
+from sky.verbs import computes, holds, job_steps, tasks
 from sky.verbs.job_steps import JobRules
 
-LOCAL, CONSOLE = "local", "console"
+LOCAL, CONSOLE = j.LOCAL, j.CONSOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,12 @@ class Wanted:
 
 def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id: str | None = None) -> str:
     """Hold the money and write the job, or refuse and write nothing; returns its id."""
-    check_quotas(
-        customer, wanted, platform, jobs.in_use(tx.connection, customer.owner), jobs.in_use(tx.connection)
-    )
+    check_room(tx.connection, customer, wanted, platform)
     job_id = job_id or ids.new("job")
     if customer.account_id is not None:
         _hold(tx, customer.account_id, job_id, 1, wanted)
+    elif customer.backend == CONSOLE:
+        holds.take(tx, customer.owner, job_id, wanted.hold_micro)
     sku = wanted.sku
     row = {
         "id": job_id,
@@ -92,6 +93,12 @@ def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id:
         tx, job_id, customer.owner, "job.queued", {"sku": sku.id, "hold_usd": usd_text(wanted.hold_micro)}
     )
     return job_id
+
+
+def check_room(connection: Any, customer: Customer, wanted: Wanted, platform: Limits) -> None:
+    """Refuse a job that is more than may be under way now."""
+    used, in_all = jobs.in_use(connection, customer.owner), jobs.in_use(connection)
+    check_quotas(customer, wanted, platform, used, in_all)
 
 
 def check_quotas(customer: Customer, wanted: Wanted, platform: Limits, used: InUse, in_all: InUse) -> None:
@@ -161,8 +168,15 @@ def cancel(tx: Tx, row: Mapping[str, Any]) -> None:
 
 
 def provision(tx: Tx, row: Mapping[str, Any], rules: JobRules) -> None:
-    """Ask for the job's machine."""
-    tx.apply(j.JobProvisioning(row["id"], job_steps.make_compute(tx, row, rules.rules)))
+    """Ask for the job's machine. What the engine refuses to ask for ends the job, for free."""
+    try:
+        compute_id = job_steps.make_compute(tx, row, rules.rules)
+    except SkyError as refused:
+        tx.apply(j.JobProvisioning(row["id"], None))
+        told = {"code": "placement_failed", "message": f"no machine can be asked for: {refused.message}"}
+        end(tx, row, j.JobFailed(row["id"], tx.now_us, None, told))
+        return
+    tx.apply(j.JobProvisioning(row["id"], compute_id))
     jobs.note(tx, row["id"], row["owner"], "job.provisioning")
 
 
@@ -192,6 +206,9 @@ def upload(tx: Tx, row: Mapping[str, Any], ended_us: int, exit_code: int | None,
 
 def extend(tx: Tx, row: Mapping[str, Any], amount_micro: int) -> None:
     """Hold more for a job that runs on, or note that its balance cannot."""
+    if row["backend"] == CONSOLE:
+        holds.ask_for_more(tx, row, amount_micro)
+        return
     account_id = account_of(row)
     ordinal = row["holds"] + 1
     try:
@@ -220,6 +237,8 @@ def end(tx: Tx, row: Mapping[str, Any], fact: j.Ended) -> None:
         return
     meter = j.Meter(row["price_micro"], row["gpu_count"], row["started_us"], fact.ended_us)
     settled = settle(tx, row, meter) if row["backend"] == LOCAL else None
+    if row["backend"] == CONSOLE:
+        tx.touch(holds.key_of(row["id"]))
     _note_end(tx, row, fact, settled)
 
 

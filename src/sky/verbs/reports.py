@@ -16,7 +16,7 @@ from sky.domain import task as t
 from sky.domain.errors import Busy, Forbidden, NotFound
 from sky.domain.task import Tries
 from sky.kit import codec
-from sky.kit.clock import to_datetime
+from sky.kit.clock import SECOND_US, to_datetime
 from sky.store import blobs, work
 from sky.store.rows import computes, nodes, tasks
 from sky.store.sql import Row
@@ -28,7 +28,6 @@ from sky.wire import agent, v1
 PING_SECONDS = 4.0
 PINGS_A_LEASE = 4
 """At least so often an agent is heard within its lease, however short that is."""
-SECOND_US = 1_000_000
 
 
 def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:

@@ -19,6 +19,7 @@ from sky.domain.errors import (
     TaskNotRetryable,
 )
 from sky.kit import codec, ids
+from sky.kit.clock import SECOND_US
 from sky.store import blobs
 from sky.store.rows import functions, nodes, tasks
 from sky.store.snapshots import bounds_of
@@ -30,7 +31,6 @@ from sky.wire import v1
 
 CANCEL_CONFIRM_US = 60_000_000
 """How long an agent has to confirm that it stopped a call."""
-SECOND_US = 1_000_000
 
 
 def submit(tx: Tx, body: v1.TaskCreate, *, owner: str | None = None) -> str:

@@ -18,7 +18,8 @@ Amount = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$", description
 Reference = Annotated[str, Meta(min_length=1, max_length=120, pattern=r"^[!-~]+$")]
 Note = Annotated[str, Meta(max_length=256)]
 AccountChange = Literal["enable", "disable", "suspend", "resume", "close"]
-Limit = Annotated[int, Meta(ge=0, le=1_000_000)]
+LIMIT_MAX = 1_000_000
+Limit = Annotated[int, Meta(ge=0, le=LIMIT_MAX)]
 
 
 class AccountCreate(Request, frozen=True):
@@ -135,3 +136,15 @@ class Audit(Answer, frozen=True):
     lines: int
     ok: bool
     findings: tuple[Finding, ...]
+
+
+class CatalogueStatus(Answer, frozen=True):
+    """How it stands with the file of what is sold. ``error``: why its newest version does not hold; null: it
+    does. ``read_at``: when what holds now was read."""
+
+    file: str
+    read_at: datetime | None
+    skus: tuple[str, ...]
+    templates: tuple[str, ...]
+    warnings: tuple[str, ...]
+    error: str | None = None

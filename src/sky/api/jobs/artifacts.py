@@ -1,28 +1,32 @@
 """The files that a job wrote: where its node may put them, and where its owner may have them.
 
-Decides: which file a job may upload, and when its list of files is whole. Never: sees a file itself
-(``files``, or the storage, does). Follows: a job's own token opens its uploads and nothing else; a path
-outside of its mounts is refused.
+Decides: which file a job may upload, and when its list of files is whole. Never: sees a file itself, or
+takes a node's word for one (the storage says what is there). Follows: a job's own token opens its uploads
+and nothing else; a path outside of its mounts is refused; a file that arrived stays as it is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
+import structlog
 from litestar.response.base import ASGIResponse
 
 from sky.api.jobs.files import checksum_of
 from sky.api.jobs.route import PREFIX, JobAsk, reply, route
 from sky.api.jobs.submit import found
-from sky.api.selling import Storage, StoredFile
+from sky.api.selling import Storage
 from sky.api.stream import Whole
+from sky.domain.artifact import Arrived, StoredFile, key_of
 from sky.domain.job import TERMINAL
 from sky.domain.job_errors import JobRefused
+from sky.kit import codec
 from sky.store.rows import artifacts as rows
 from sky.store.rows import jobs
 from sky.store.tx import Tx
@@ -34,8 +38,13 @@ TOKEN_SLACK_US = 2 * 3_600 * SECOND_US
 """How long after the longest time that a job may run its token is good."""
 PATH_CHARS_MAX = 1_024
 FORM_FIELDS_MAX = 10
+COMPLETE_S_MAX = 80.0
+"""How long the storage may be asked what is there, in one go; files that were found stay found."""
+LEFT_OUT_MAX = 1_000
+"""Files of a manifest that are named because they are not there."""
 INTERNAL = f"{PREFIX}/internal/jobs/{{id}}/artifacts"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_log = structlog.get_logger(__name__)
 
 
 @route(
@@ -61,16 +70,17 @@ async def list_job_artifacts(ask: JobAsk) -> ASGIResponse:
 
     row, files = await ask.unit.db.read(read)
     until_us = ask.unit.clock.now_us() + ADDRESS_US
+    urls, until_us = await storage.download_urls([rows.file_of(file) for file in files], until_us)
     data = tuple(
         wire.Artifact(
             object="compute.artifact",
             path=file["path"],
             size=file["size_bytes"],
             sha256=file["sha256"],
-            url=storage.download_url(_file(file), until_us),
+            url=url,
             expires_at=until_us // SECOND_US,
         )
-        for file in files
+        for file, url in zip(files, urls, strict=True)
     )
     complete = row["manifest_us"] is not None
     answer = wire.ArtifactList(
@@ -96,6 +106,7 @@ async def list_job_artifacts(ask: JobAsk) -> ASGIResponse:
         "invalid_upload_token",
         "job_not_found",
         "job_terminal",
+        "upload_conflict",
         "too_many_files",
         "file_too_large",
         "not_implemented",
@@ -117,19 +128,24 @@ async def presign_artifact_upload(ask: JobAsk) -> ASGIResponse:
         msg = "sha256 is the hash of the file in 64 lower-case hexadecimal digits"
         raise JobRefused("invalid_sha256", msg, param="sha256")
 
-    def verb(tx: Tx) -> bool:
-        known = rows.find(tx.connection, row["id"], path) is not None
-        if not known and rows.count(tx.connection, row["id"]) >= wire.FILES_MAX:
+    def verb(tx: Tx) -> str | None:
+        known = rows.find(tx.connection, row["id"], path)
+        if known is None and rows.count(tx.connection, row["id"]) >= wire.FILES_MAX:
             rows.refused_one(tx, row["id"])
-            return False
+            return "too_many_files"
+        if known is not None and known["stored_us"] is not None and known["sha256"] != sha256:
+            return "upload_conflict"
         rows.allow(tx, row["id"], path, size, sha256)
-        return True
+        return None
 
-    if not await ask.unit.db.write(verb):
+    refused = await ask.unit.db.write(verb)
+    if refused == "upload_conflict":
+        raise JobRefused(refused, f"{path} is stored already, with other content; a file is written once")
+    if refused is not None:
         msg = f"a job keeps {wire.FILES_MAX} files at most; this one is left out"
-        raise JobRefused("too_many_files", msg)
+        raise JobRefused(refused, msg)
     until_us = min(ask.unit.clock.now_us() + ADDRESS_US, _token_until(row))
-    url = storage.upload_url(StoredFile(row["id"], path, size, sha256), until_us)
+    url = await storage.upload_url(StoredFile(row["id"], path, size, sha256), until_us)
     return Whole(f"{url} {checksum_of(sha256)}\n".encode(), media="text/plain; charset=utf-8")
 
 
@@ -146,15 +162,67 @@ async def complete_artifact_upload(ask: JobAsk) -> ASGIResponse:
 
     For the node of a job. From now on its owner sees them; said again, the list is made anew.
     """
-    row, _ = await _job(ask)
+    row, storage = await _job(ask)
+    try:
+        async with asyncio.timeout(COMPLETE_S_MAX):
+            left_out = await _take_in(ask, storage, row["id"])
+    except TimeoutError:
+        msg = "not every file is looked at yet; what is done is kept, so say it again"
+        raise JobRefused("storage_unavailable", msg, after_s=1) from None
+    if left_out:
+        _log.warning("artifacts.left_out", job=row["id"], count=len(left_out), first=left_out[0])
 
-    def verb(tx: Tx) -> tuple[int, bool]:
-        rows.complete(tx, row["id"])
-        fresh = jobs.find(tx.connection, row["id"]) or row
-        return len(rows.stored(tx.connection, row["id"], wire.FILES_MAX)), fresh["truncated"]
+    def read(connection: Any) -> tuple[list[Mapping[str, Any]], bool]:
+        files = list(rows.stored(connection, row["id"], wire.FILES_MAX))
+        return files, (jobs.find(connection, row["id"]) or row)["truncated"]
 
-    files, truncated = await ask.unit.db.write(verb)
-    return reply(wire.ManifestWritten(object="compute.artifact_manifest", files=files, truncated=truncated))
+    files, truncated = await ask.unit.db.read(read)
+    await storage.seal(row["id"], _manifest(row["id"], files, left_out, truncated=truncated))
+    await ask.unit.db.write(lambda tx: rows.complete(tx, row["id"]))
+    written = wire.ManifestWritten(object="compute.artifact_manifest", files=len(files), truncated=truncated)
+    return reply(written)
+
+
+async def _take_in(ask: JobAsk, storage: Storage, job_id: str) -> list[tuple[str, str]]:
+    """Note which of a job's files have come to the storage; gives those that are left out, with why."""
+    awaited = await ask.unit.db.read(lambda c: rows.awaited(c, job_id, wire.FILES_MAX))
+    left_out: list[tuple[str, str]] = []
+    async for part in storage.arrivals(job_id, awaited):
+
+        def note(tx: Tx, part: Arrived = part) -> list[StoredFile]:
+            return [f for f in part.good if not rows.arrived(tx, job_id, f.path, f.sha256)]
+
+        late = await ask.unit.db.write(note) if part.good else []
+        left_out += [*part.left_out, *((f.path, "it was announced anew meanwhile") for f in late)]
+    return left_out
+
+
+def _manifest(
+    job_id: str,
+    files: Sequence[Mapping[str, Any]],
+    left_out: Sequence[tuple[str, str]],
+    *,
+    truncated: bool,
+) -> bytes:
+    """The list of a job's files, for whoever reads the storage without us."""
+    return codec.dumps(
+        {
+            "object": "compute.artifact_manifest",
+            "job": job_id,
+            "truncated": truncated,
+            "files": [
+                {
+                    "path": file["path"],
+                    "size": file["size_bytes"],
+                    "sha256": file["sha256"],
+                    "key": key_of(rows.file_of(file)),
+                }
+                for file in files
+            ],
+            "left_out": [{"name": name, "reason": why} for name, why in left_out[:LEFT_OUT_MAX]],
+            "left_out_count": len(left_out),
+        }
+    ).encode()
 
 
 def _storage(ask: JobAsk) -> Storage:
@@ -216,10 +284,6 @@ def _size(text: str | None) -> int:
         msg = f"the file has {text} bytes; a file may have {wire.FILE_BYTES_MAX} at most"
         raise JobRefused("file_too_large", msg, param="size")
     return int(text)
-
-
-def _file(row: Mapping[str, Any]) -> StoredFile:
-    return StoredFile(row["job_id"], row["path"], row["size_bytes"], row["sha256"])
 
 
 ROUTES = (list_job_artifacts, presign_artifact_upload, complete_artifact_upload)

@@ -46,8 +46,9 @@ async def list_templates(ask: JobAsk) -> ASGIResponse:
 
     Those that cannot be used now too, with the reason, in the order of their ids.
     """
-    catalogue = ask.selling.offering().catalogue
-    data = tuple(show.template(catalogue.templates[name], catalogue) for name in sorted(catalogue.templates))
+    offering = ask.selling.offering()
+    templates = [one for _, one in sorted(offering.catalogue.templates.items())]
+    data = tuple(show.template(one, offering.unavailable(one)) for one in templates)
     return reply(wire.TemplateList(object="list", data=data))
 
 

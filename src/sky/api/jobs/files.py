@@ -1,7 +1,7 @@
 """Files of jobs behind addresses that we sign ourselves.
 
 Decides: what an address is good for: one file of one job, one method, until a moment. Never: takes a file
-whose length or hash is not what was signed. Follows: the daemon's own blobs are the storage; whoever has an
+whose length or hash is not what was signed. Follows: a folder of this daemon is the storage; whoever has an
 address needs no key, and whoever changes one has none.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hmac
 import posixpath
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
 from urllib.parse import quote
 
@@ -19,11 +19,12 @@ from litestar.response.base import ASGIResponse
 
 from sky.api.jobs.route import PREFIX, JobAsk, reply, route
 from sky.api.reading import BODY_GAP_S, chunks
-from sky.api.selling import StoredFile
 from sky.api.stream import Streamed
-from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge
+from sky.domain.artifact import NEVER_CAME, Arrived, StoredFile
+from sky.domain.errors import HashMismatch, PayloadTooLarge
 from sky.domain.job import TERMINAL
 from sky.domain.job_errors import JobRefused
+from sky.store.artifact_folder import ArtifactFolder
 from sky.store.rows import artifacts, jobs
 
 TAG = "internal"
@@ -41,21 +42,38 @@ class Grant(msgspec.Struct, frozen=True, array_like=True):
     sha256: str
     until_us: int
 
+    @property
+    def file(self) -> StoredFile:
+        """The file that it is about."""
+        return StoredFile(self.job_id, self.path, self.size, self.sha256)
+
 
 class SignedFiles:
     """Addresses into our own storage."""
 
-    def __init__(self, sign: Callable[[bytes], str], base_url: Callable[[], str]) -> None:
+    def __init__(
+        self, folder: ArtifactFolder, sign: Callable[[bytes], str], base_url: Callable[[], str]
+    ) -> None:
+        self.folder = folder
         self._sign = sign
         self._base_url = base_url
 
-    def upload_url(self, file: StoredFile, until_us: int) -> str:
+    async def upload_url(self, file: StoredFile, until_us: int) -> str:
         """Where that file may be PUT, once, until then."""
         return self._url("PUT", file, until_us)
 
-    def download_url(self, file: StoredFile, until_us: int) -> str:
-        """Where that file may be had until then."""
-        return self._url("GET", file, until_us)
+    async def download_urls(self, files: Sequence[StoredFile], until_us: int) -> tuple[list[str], int]:
+        """Where those files may be had until then."""
+        return [self._url("GET", file, until_us) for file in files], until_us
+
+    async def arrivals(self, job_id: str, awaited: Sequence[StoredFile]) -> AsyncIterator[Arrived]:
+        """Whatever came is known: it came through here."""
+        del job_id
+        yield Arrived((), tuple((file.path, NEVER_CAME) for file in awaited))
+
+    async def seal(self, job_id: str, manifest: bytes) -> None:
+        """The rows are the list."""
+        del job_id, manifest
 
     def _url(self, method: Literal["PUT", "GET"], file: StoredFile, until_us: int) -> str:
         grant = Grant(method, file.job_id, file.path, file.size, file.sha256, until_us)
@@ -118,7 +136,7 @@ async def put_file(ask: JobAsk) -> ASGIResponse:
         raise JobRefused("upload_conflict", f"{grant.path} is stored already; a file is written once")
     body = chunks(ask.request, limit_bytes=grant.size, gap_s=BODY_GAP_S)
     try:
-        await ask.unit.blobs.put(grant.sha256, body, limit_bytes=grant.size)
+        await _folder(ask).put(grant.file, body)
     except HashMismatch:
         msg = "what arrived does not hash to what was announced; nothing was stored"
         raise JobRefused("invalid_sha256", msg) from None
@@ -141,10 +159,10 @@ async def put_file(ask: JobAsk) -> ASGIResponse:
 async def get_file(ask: JobAsk) -> ASGIResponse:
     """Have a file of a job, at the address that was given for it"""
     grant = _granted(ask, "GET")
-    try:
-        content = await ask.unit.blobs.get(grant.sha256)
-    except NotFound:
-        raise JobRefused("not_found", "this file is no longer kept") from None
+    folder = _folder(ask)
+    size = await folder.size(grant.file)
+    if size is None:
+        raise JobRefused("not_found", "this file is no longer kept")
     name = quote(posixpath.basename(grant.path), safe="")
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{name}",
@@ -152,18 +170,26 @@ async def get_file(ask: JobAsk) -> ASGIResponse:
         CHECKSUM.decode(): checksum_of(grant.sha256),
     }
     return Streamed(
-        ask.unit.blobs.read(content),
+        folder.read(grant.file),
         media="application/octet-stream",
         headers=headers,
-        length=content.size,
+        length=size,
     )
 
 
-def _granted(ask: JobAsk, method: str) -> Grant:
+def _storage(ask: JobAsk) -> SignedFiles:
     storage = ask.selling.storage
     if not isinstance(storage, SignedFiles):
         raise JobRefused("not_implemented", "this deployment keeps no files of jobs at addresses of its own")
-    grant = storage.grant(ask.path["token"], ask.unit.clock.now_us())
+    return storage
+
+
+def _folder(ask: JobAsk) -> ArtifactFolder:
+    return _storage(ask).folder
+
+
+def _granted(ask: JobAsk, method: str) -> Grant:
+    grant = _storage(ask).grant(ask.path["token"], ask.unit.clock.now_us())
     if grant is None or grant.method != method:
         msg = "this address is not good for that, or no longer; ask for another one"
         raise JobRefused("invalid_upload_token", msg)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from sky.api.selling import KeyHolder, limits_of
+from sky.api.selling import Balance, KeyHolder, limits_of
 from sky.domain import account as a
 from sky.domain.account import Limits
 from sky.domain.job_errors import JobRefused
 from sky.kit.clock import Clock
 from sky.store.db import Database
-from sky.store.rows import accounts
+from sky.store.rows import accounts, ledger
 from sky.verbs.accounts import hash_of, is_key
-from sky.verbs.jobs import LOCAL, Customer
+from sky.verbs.jobs import LOCAL, Customer, Wanted
 
 DARK_PREFIX = "sk-"
 DARK_CHARS_MIN = 8
@@ -46,6 +47,16 @@ class LocalKeys:
         if row["expires_us"] is not None and row["expires_us"] <= self._clock.now_us():
             raise JobRefused("invalid_key", "this key has expired; make or ask for another one")
         return holder_of(row, self._usual())
+
+    def held(self, customer: Customer, wanted: Wanted) -> AbstractAsyncContextManager[str | None]:
+        """Nothing: the money is held in the transaction that writes the job."""
+        del customer, wanted
+        return nullcontext()
+
+    async def balance(self, customer: Customer) -> Balance:
+        """What the ledger says."""
+        account_id = customer.account_id or ""
+        return Balance(*await self._db.read(lambda c: ledger.balances(c, account_id)))
 
 
 def holder_of(row: Mapping[str, Any], usual: Limits) -> KeyHolder:
@@ -80,3 +91,13 @@ class ShapeOnly:
             raise JobRefused("missing_key", "send your key as 'Authorization: Bearer sk-...'")
         nobody = Customer("nobody", hash_of(key), LOCAL, None, Limits(None, None, {}))
         return KeyHolder(nobody, frozenset(a.SCOPES))
+
+    def held(self, customer: Customer, wanted: Wanted) -> AbstractAsyncContextManager[str | None]:
+        """Nothing: no job is written."""
+        del customer, wanted
+        return nullcontext()
+
+    async def balance(self, customer: Customer) -> Balance:
+        """Nothing: nobody has an account."""
+        del customer
+        return Balance(0, 0)

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET
 
-from sky.domain.catalogue import Catalogue, JobTemplate, Mount, Place, Sku
+from sky.domain.catalogue import JobTemplate, Mount, Place, Sku
 from sky.domain.job import Meter
 from sky.domain.money import usd_text
 from sky.wire import jobs as wire
@@ -91,9 +91,8 @@ def _place(place: Place) -> wire.Provider:
     )
 
 
-def template(one: JobTemplate, catalogue: Catalogue) -> wire.Template:
-    """A template."""
-    reason = catalogue.unavailable(one)
+def template(one: JobTemplate, reason: str | None) -> wire.Template:
+    """A template; ``reason`` says why it cannot be used."""
     return wire.Template(
         id=one.id,
         object="compute.template",

@@ -103,7 +103,14 @@ async def submit_job(ask: JobAsk) -> ASGIResponse:
     wanted = job_rules.launchable(*job_rules.requested(request, offering), offering)
     if conflict is not None:
         raise JobRefused("idempotency_conflict", conflict.message) from None
-    job, replayed = await ask.unit.db.write(lambda tx: _submit(tx, ask, holder, wanted, key, fingerprint))
+    platform = ask.selling.settings.platform
+    if holder.customer.backend == verbs.CONSOLE:
+        # Said before the console is asked for money; whether it is still so is found when the job is written.
+        await ask.unit.db.read(lambda c: verbs.check_room(c, holder.customer, wanted, platform))
+    async with ask.selling.accounts.held(holder.customer, wanted) as job_id:
+        job, replayed = await ask.unit.db.write(
+            lambda tx: _submit(tx, ask, holder, wanted, key, fingerprint, job_id)
+        )
     return reply(job, 200 if replayed else 201, location=f"{PREFIX}/jobs/{job.id}")
 
 
@@ -156,7 +163,13 @@ def _remembered(tx: Tx, key: str | None, fingerprint: str) -> wire.Job | None:
 
 
 def _submit(
-    tx: Tx, ask: JobAsk, holder: KeyHolder, wanted: Wanted, key: str | None, fingerprint: str
+    tx: Tx,
+    ask: JobAsk,
+    holder: KeyHolder,
+    wanted: Wanted,
+    key: str | None,
+    fingerprint: str,
+    job_id: str | None,
 ) -> tuple[wire.Job, bool]:
     def make() -> str:
         refused = holder.refused
@@ -167,13 +180,13 @@ def _submit(
             refused = refusal_of(account["state"], enabled=account["enabled"])
         if refused is not None:
             raise JobRefused(refused[0], refused[1])
-        return verbs.submit(tx, holder.customer, wanted, ask.selling.settings.platform)
+        return verbs.submit(tx, holder.customer, wanted, ask.selling.settings.platform, job_id)
 
     try:
-        job_id, replayed = tx.once(key, fingerprint, make, kept_us=REMEMBERED_US)
+        made, replayed = tx.once(key, fingerprint, make, kept_us=REMEMBERED_US)
     except IdempotencyConflict as error:
         raise JobRefused("idempotency_conflict", error.message) from None
-    return _shown(tx, job_id), replayed
+    return _shown(tx, made), replayed
 
 
 def _shown(tx: Tx, job_id: str) -> wire.Job:

@@ -245,19 +245,32 @@ async def _collect(session: Session) -> v1.Result:
 async def _upload(ask: Ask, node: Reachable, wanted: agent.Ask, body: AsyncIterator[bytes]) -> str | None:
     """Send one file to one node; returns what went wrong there, or None."""
     session = await _meet(ask, node, wanted)
+    # Listened to from the beginning: a node that refuses says why, and hangs up in the middle of the file.
+    told = asyncio.ensure_future(_told(session))
     try:
         try:
             async for piece in body:
+                if told.done():
+                    break
                 await session.send_bytes(piece)
-            await session.send(agent.Eof())
+            else:
+                await session.send(agent.Eof())
         except SessionEndedError:
-            return "the connection to the node was lost"
-        while (message := await session.receive(FILE_SECONDS_MAX)) is not None:
-            if isinstance(message, agent.Exit):
-                return message.error or (None if message.code == 0 else f"exit code {message.code}")
-        return "the connection to the node was lost"
+            pass
+        async with asyncio.timeout(FILE_SECONDS_MAX):
+            return await told
     finally:
         session.close()
+        told.cancel()
+        await asyncio.gather(told, return_exceptions=True)
+
+
+async def _told(session: Session) -> str | None:
+    """What a node says went wrong with a file that is sent to it, or None."""
+    while (message := await session.receive()) is not None:
+        if isinstance(message, agent.Exit):
+            return message.error or (None if message.code == 0 else f"exit code {message.code}")
+    return "the connection to the node was lost"
 
 
 async def _pieces(spool: IO[bytes], descriptor: int) -> AsyncIterator[bytes]:

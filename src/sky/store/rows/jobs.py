@@ -12,12 +12,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.account import InUse
-from sky.domain.job import QUEUED, JobView, StepView
+from sky.domain.job import CONSOLE, QUEUED, JobView, StepView
 from sky.kit import codec, ids
 from sky.store.prepared import inserted, prepared
 from sky.store.rows import ledger, webhooks
 from sky.store.schema import blobs, computes, executions, nodes, tasks
-from sky.store.schema_jobs import JOB_IS_LIVE, job_events, jobs
+from sky.store.schema_jobs import JOB_IS_LIVE, console_orders, job_events, jobs
 from sky.store.sql import Row, many, one
 from sky.store.tx import Tx
 
@@ -101,6 +101,8 @@ def view(connection: sa.Connection, job_id: str) -> tuple[Row, JobView] | None:
         exhausted_us=row["exhausted_us"],
         stop_error=row["stop_error"],
         settled_us=row["settled_us"],
+        elsewhere=row["backend"] == CONSOLE,
+        asking=_ASKING.scalar(connection, {"b_id": job_id}) is not None,
     )
 
 
@@ -149,6 +151,7 @@ def step_of(connection: sa.Connection, task_id: str | None) -> StepView | None:
 
 _JOB = prepared(sa.select(jobs).where(jobs.c.id == sa.bindparam("b_id")))
 _NOTE = inserted(job_events, ["id", "job_id", "owner", "type", "data", "at_us"])
+_ASKING = prepared(sa.select(console_orders.c.ordinal).where(console_orders.c.job_id == sa.bindparam("b_id")))
 _NODE = prepared(
     sa.select(
         nodes.c.id,

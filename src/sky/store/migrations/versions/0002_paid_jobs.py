@@ -142,6 +142,20 @@ def _jobs() -> None:
     op.create_index("ix_jobs_owner", "jobs", ["owner", "seq"])
 
 
+def _console_orders() -> None:
+    op.create_table(
+        "console_orders",
+        sa.Column("job_id", sa.String(40), nullable=False),
+        sa.Column("ordinal", sa.Integer, nullable=False),
+        sa.Column("owner", sa.String(80), nullable=False),
+        sa.Column("amount_micro", sa.BigInteger, nullable=False),
+        sa.Column("leaving", sa.Boolean, nullable=False),
+        sa.Column("noted_us", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("job_id", name="pk_console_orders"),
+        sqlite_with_rowid=False,
+    )
+
+
 def _job_events() -> None:
     op.create_table(
         "job_events",
@@ -219,6 +233,7 @@ _TABLES = {
     "api_keys": _api_keys,
     "ledger": _ledger,
     "jobs": _jobs,
+    "console_orders": _console_orders,
     "job_events": _job_events,
     "artifacts": _artifacts,
     "webhooks": _webhooks,

@@ -1,0 +1,37 @@
+"""``sky sku``: the kinds of machine that paid jobs can be run on, and their prices.
+
+Decides: which facts are shown. Never: asks for a key. Follows: what is listed is what a submit is judged by.
+"""
+
+from __future__ import annotations
+
+from sky.cli import output
+from sky.cli.app import Output, command, noun
+from sky.cli.customer import dollars, looking
+from sky.cli.output import Cell
+from sky.wire import jobs as wire
+
+app = noun("sku")
+
+HEADINGS = ("SKU", "$/H", "CPUS", "MEMORY", "GPU", "WHERE", "SOLD")
+
+
+@command(app, "sky sku list", "sky sku list -o json", name="list", instead=("ls", "get"))
+def list_(*, output_: Output = "table") -> int:
+    """List what paid jobs can be run on, with prices per hour, metered by the second."""
+    with looking() as jobs:
+        skus = jobs.skus()
+    if output_ == "json":
+        output.json(skus)
+    elif not skus:
+        output.note("nothing is sold here")
+    else:
+        output.table(HEADINGS, map(_row, skus), flexible=("WHERE", "GPU"))
+    return 0
+
+
+def _row(sku: wire.SKU) -> tuple[object, ...]:
+    gpu = f"{sku.gpu_count}x {sku.gpu}" if sku.gpu_count else None
+    where = ", ".join(dict.fromkeys(place.cloud for place in sku.providers or ()))
+    sold = Cell("spot" if sku.interruptible else "yes", "good") if sku.available else Cell("no", "dim")
+    return sku.id, dollars(sku.price_usd_per_hour), sku.vcpus, f"{sku.memory_gb}GB", gpu, where, sold

@@ -1,0 +1,88 @@
+"""Every operation of an operator who sells, as values.
+
+Decides: paths, parameters, headers and bodies below ``/admin/v1``. Never: opens a connection or waits.
+Follows: an account carries its Idempotency-Key from birth, and a payment its own id; making a key is never
+sent twice, because its answer is the only one that shows it.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from sky.client.request import IS_JSON, Call, as_json, encoder, getting, keyed, query_of
+from sky.wire import admin
+
+ROOT = "/admin/v1"
+
+
+def _at(*parts: str) -> str:
+    return "/".join((ROOT, *(quote(part, safe="") for part in parts)))
+
+
+def get_catalogue() -> Call[admin.CatalogueStatus]:
+    """Which file is sold from, and whether its newest version holds."""
+    return getting(_at("catalogue"), admin.CatalogueStatus)
+
+
+def create_account(create: admin.AccountCreate, key: str | None = None) -> Call[admin.Account]:
+    """Make an account."""
+    headers = keyed(key, IS_JSON)
+    return Call("POST", _at("accounts"), as_json(admin.Account), (), headers, encoder.encode(create))
+
+
+def list_accounts(*, cursor: str | None = None, limit: int | None = None) -> Call[admin.AccountPage]:
+    """Some accounts, newest first."""
+    return getting(_at("accounts"), admin.AccountPage, query_of(cursor=cursor, limit=limit))
+
+
+def get_account(account: str) -> Call[admin.Account]:
+    """One account with its balance."""
+    return getting(_at("accounts", account), admin.Account)
+
+
+def change_account(account: str, patch: admin.AccountPatch) -> Call[admin.Account]:
+    """Change the state or the limits of an account. Said twice, it is the same."""
+    where = _at("accounts", account)
+    return Call("PATCH", where, as_json(admin.Account), (), (IS_JSON,), encoder.encode(patch))
+
+
+def pay_in(account: str, payment: admin.PaymentCreate) -> Call[tuple[admin.Account, bool]]:
+    """Add money to an account; and whether it was counted now, and not before."""
+    read = as_json(admin.Account)
+    return Call(
+        "POST",
+        _at("accounts", account, "payments"),
+        lambda reply: (read(reply), reply.status == 201),
+        (),
+        (IS_JSON,),
+        encoder.encode(payment),
+    )
+
+
+def list_entries(
+    account: str, *, cursor: str | None = None, limit: int | None = None
+) -> Call[admin.Statement]:
+    """Some lines of an account's ledger, oldest first."""
+    return getting(_at("accounts", account, "entries"), admin.Statement, query_of(cursor=cursor, limit=limit))
+
+
+def create_key(account: str, create: admin.KeyCreate) -> Call[admin.Key]:
+    """Make a key. Never sent twice: the first may have been made, and would be seen by nobody."""
+    where = _at("accounts", account, "keys")
+    body = encoder.encode(create)
+    return Call("POST", where, as_json(admin.Key), (), (IS_JSON,), body, repeatable=False)
+
+
+def list_keys(account: str) -> Call[admin.KeyPage]:
+    """The keys of an account."""
+    return getting(_at("accounts", account, "keys"), admin.KeyPage)
+
+
+def revoke_key(key: str) -> Call[admin.Key]:
+    """Refuse a key from now on."""
+    return Call("DELETE", _at("keys", key), as_json(admin.Key))
+
+
+def audit_ledger() -> Call[admin.Audit]:
+    """Add up the whole ledger."""
+    return getting(_at("ledger", "audit"), admin.Audit)

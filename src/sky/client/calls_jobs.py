@@ -1,0 +1,124 @@
+"""Every operation on paid jobs that a customer has, as values.
+
+Decides: paths, parameters, headers and bodies below ``/compute/v1``. Never: opens a connection or waits.
+Follows: a submit carries its Idempotency-Key from birth, so that sending it twice is one job; a cancel may be
+sent twice, because a job ends once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from sky.client.request import IS_JSON as JSON
+from sky.client.request import (
+    TRANSFER_S,
+    Call,
+    Reply,
+    as_content,
+    as_nothing,
+    encoder,
+    getting,
+    keyed,
+    query_of,
+)
+from sky.client.request import as_json as read_as
+from sky.wire import jobs as wire
+
+CURSOR = "log-cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Some of what a job printed, and the place behind it."""
+
+    text: str
+    cursor: int
+
+
+def _at(*parts: str) -> str:
+    return "/".join((wire.PATHS_FROM, *(quote(part, safe="") for part in parts)))
+
+
+# ── what is sold ────────────────────────────────────────────────────────────────────────────────
+
+
+def list_skus() -> Call[wire.SKUList]:
+    """What is sold."""
+    return getting(_at("skus"), wire.SKUList)
+
+
+def openapi() -> Call[bytes]:
+    """The served OpenAPI document, as JSON bytes."""
+    return Call("GET", _at("openapi.json"), as_content)
+
+
+def list_upstreams() -> Call[wire.UpstreamList]:
+    """The clouds behind it."""
+    return getting(_at("upstreams"), wire.UpstreamList)
+
+
+def list_templates() -> Call[wire.TemplateList]:
+    """Jobs that are written down already."""
+    return getting(_at("templates"), wire.TemplateList)
+
+
+# ── jobs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def submit_job(request: wire.SubmitJobRequest, key: str | None = None) -> Call[wire.Job]:
+    """Submit a job, under this key or a fresh one."""
+    body = encoder.encode(request)
+    return Call("POST", _at("jobs"), read_as(wire.Job), (), keyed(key, JSON), body)
+
+
+def get_job(job: str) -> Call[wire.Job]:
+    """A job, as it is now."""
+    return getting(_at("jobs", job), wire.Job)
+
+
+def list_jobs(
+    *, statuses: Sequence[str] = (), after: str | None = None, limit: int | None = None
+) -> Call[wire.JobList]:
+    """Some of your jobs, newest first."""
+    query = (*(("status", status) for status in statuses), *query_of(after=after, limit=limit))
+    return getting(_at("jobs"), wire.JobList, query)
+
+
+def cancel_job(job: str) -> Call[wire.Job]:
+    """End a job."""
+    return Call("POST", _at("jobs", job, "cancel"), read_as(wire.Job), (), (), b"")
+
+
+def list_events(job: str, *, after: str | None = None, limit: int | None = None) -> Call[wire.EventList]:
+    """Some of what happened to a job, oldest first."""
+    return getting(_at("jobs", job, "events"), wire.EventList, query_of(after=after, limit=limit))
+
+
+def list_artifacts(job: str) -> Call[wire.ArtifactList]:
+    """The files that a job wrote."""
+    return getting(_at("jobs", job, "artifacts"), wire.ArtifactList)
+
+
+def read_log(job: str, since: int = 0) -> Call[LogPart]:
+    """What a job printed behind a place, as much as one answer holds."""
+
+    def decode(reply: Reply) -> LogPart:
+        cursor = reply.headers.get(CURSOR, "")
+        return LogPart(reply.content.decode("utf-8", "replace"), int(cursor) if cursor.isdigit() else since)
+
+    return Call("GET", _at("jobs", job, "logs"), decode, query_of(since=since))
+
+
+def follow_log(job: str, since: int = 0) -> Call[None]:
+    """What a job prints from a place on, as a stream that ends with the job."""
+    return Call("GET", _at("jobs", job, "logs"), as_nothing, query_of(since=since, follow=True))
+
+
+def get_file(url: str, beginning_at: int = 0) -> Call[bytes]:
+    """A file at an address that was given for it, or what is behind its first bytes."""
+    where = urlsplit(url)
+    target = f"{where.path}?{where.query}" if where.query else where.path
+    headers = (("Range", f"bytes={beginning_at}-"),) if beginning_at else ()
+    return Call("GET", target, as_content, (), headers, timeout_s=TRANSFER_S)

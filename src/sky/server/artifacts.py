@@ -1,0 +1,56 @@
+"""Where the files of paid jobs are kept: in the state folder, in a bucket, or nowhere.
+
+Decides: which part serves which setting. Never: looks at a file.
+Follows: what only a bucket needs is loaded only where one is configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sky.api.jobs.files import SignedFiles
+from sky.api.selling import Storage
+from sky.kit.clock import Clock
+from sky.reconcile.retention import DAY_US, Keeper, Terms
+from sky.server.keys import Keys
+from sky.server.settings import NO_ARTIFACTS, Settings
+from sky.store.artifact_folder import ArtifactFolder
+
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The storage as the face shows it, and as the loop that removes old files knows it."""
+
+    shown: Storage | None
+    keeper: Keeper | None
+
+
+def storage_of(chosen: Settings, clock: Clock, keys: Keys, base_url: Callable[[], str]) -> Kept:
+    """The storage that those settings describe."""
+    if not chosen.jobs or chosen.artifacts == NO_ARTIFACTS:
+        return Kept(None, None)
+    if chosen.bucket is not None:
+        return _in_bucket(chosen, chosen.bucket, clock)
+    folder = ArtifactFolder(chosen.home / "artifacts", full_sync=chosen.full_sync)
+    folder.prepare()
+    return Kept(SignedFiles(folder, keys.sign_address, base_url), folder)
+
+
+def terms_of(chosen: Settings) -> Terms:
+    """How long what jobs left is kept."""
+    return Terms(chosen.artifact_days * DAY_US, chosen.job_log_days * DAY_US)
+
+
+def _in_bucket(chosen: Settings, where: tuple[str, str], clock: Clock) -> Kept:
+    from sky.store.artifact_bucket import ArtifactBucket
+    from sky.store.s3 import Bucket, Place
+    from sky.store.s3_credentials import Chain
+
+    chain = Chain(clock)
+    region = chosen.artifacts_region or chain.region() or REGION
+    place = Place(*where, region=region, endpoint=chosen.artifacts_endpoint)
+    bucket = ArtifactBucket(Bucket(place, clock, chain.now))
+    return Kept(bucket, bucket)

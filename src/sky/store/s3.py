@@ -1,0 +1,247 @@
+"""One bucket: requests that we sign and make, and addresses that we sign for others to use.
+
+Decides: where a bucket answers, how long it may take, and what its failures mean. Never: keeps a file in
+memory whole, follows a redirect, or tries again (whoever asked does).
+Follows: whatever keeps the bucket from answering is ``storage_unavailable``; its details are in our log and
+not in the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import structlog
+from yarl import URL
+
+from sky.domain.job_errors import JobRefused
+from sky.kit.clock import SECOND_US, Clock
+from sky.store import s3_xml
+from sky.store.sigv4 import Credentials, Wanted, full_url, presigned, signed_headers
+
+CONNECT_S = 5.0
+REQUEST_S = 30.0
+CREDENTIALS_S = 60.0
+"""How long credentials are relied on without asking the chain again."""
+CREDENTIALS_WAIT_S = 15.0
+CONNECTIONS_MAX = 32
+ANSWER_BYTES_MAX = 8 * 1024**2
+PAGE_KEYS_MAX = 1_000
+CHUNK_BYTES = 1024**2
+AGAIN_S = 5.0
+CHECKSUM = "x-amz-checksum-sha256"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a bucket is. ``prefix`` ends in a slash or is empty; ``endpoint``: None is AWS."""
+
+    bucket: str
+    prefix: str
+    region: str
+    endpoint: str | None = None
+
+    @property
+    def url(self) -> str:
+        """What every address of the bucket begins with, with a slash at its end."""
+        if self.endpoint is not None:
+            return f"{self.endpoint.rstrip('/')}/{self.bucket}/"
+        domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        if "." in self.bucket:  # no certificate fits such a name
+            return f"https://s3.{self.region}.{domain}/{self.bucket}/"
+        return f"https://{self.bucket}.s3.{self.region}.{domain}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a bucket says of an object. ``sha256`` in hexadecimal digits; None: it keeps no such checksum."""
+
+    size: int
+    sha256: str | None
+
+
+class Line:
+    """Some requests to a bucket over the same connections. Each raises JobRefused ``storage_unavailable``."""
+
+    def __init__(self, bucket: Bucket, session: aiohttp.ClientSession) -> None:
+        self._bucket = bucket
+        self._session = session
+
+    async def head(self, key: str) -> Head | None:
+        """What is at a key; None: nothing."""
+        async with self._ask("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"}, missing=True) as answer:
+            if answer.status == 404:
+                return None
+            length = answer.headers.get("content-length", "")
+            if not length.isdigit():
+                unavailable("the storage does not say how large an object is", key=key)
+            checksum = answer.headers.get(CHECKSUM)
+            return Head(int(length), None if checksum is None else checksum_in_hex(checksum))
+
+    async def sha256(self, key: str) -> str | None:
+        """The hash of what is at a key, read through; None: nothing is."""
+        digest = hashlib.sha256()
+        async with self._ask("GET", key, missing=True) as answer:
+            if answer.status == 404:
+                return None
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    async def put(self, key: str, body: bytes, media: str) -> None:
+        """Write an object, over what was there."""
+        async with self._ask("PUT", key, headers={"content-type": media}, body=body):
+            return
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; one that is not there is removed."""
+        async with self._ask("DELETE", key, missing=True):
+            return
+
+    async def page(self, prefix: str, after: str | None) -> s3_xml.Page:
+        """A page of the keys that begin with ``prefix``, without the bucket's own prefix."""
+        own = self._bucket.place.prefix
+        query = {
+            "list-type": "2",
+            "encoding-type": "url",
+            "max-keys": str(PAGE_KEYS_MAX),
+            "prefix": own + prefix,
+        }
+        if after is not None:
+            query["continuation-token"] = after
+        async with self._ask("GET", None, query=query) as answer:
+            body = await _whole(answer)
+        try:
+            page = s3_xml.page_of(body)
+        except s3_xml.UnreadableError as error:
+            unavailable(str(error))
+        return s3_xml.Page({key.removeprefix(own): size for key, size in page.sizes.items()}, page.after)
+
+    @asynccontextmanager
+    async def _ask(
+        self,
+        method: str,
+        key: str | None,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        missing: bool = False,
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        wanted = Wanted(method, self._bucket.url_of(key), query or {}, headers or {})
+        signed = await self._bucket.sign(wanted, body)
+        try:
+            async with self._session.request(
+                method,
+                URL(full_url(wanted), encoded=True),
+                headers=signed,
+                data=body or None,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status >= 300 and not (missing and answer.status == 404):
+                    await _refused(answer)
+                yield answer
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            unavailable("it cannot be reached", cause=f"{type(error).__name__}: {error}", host=wanted.url)
+
+
+class Bucket:
+    """A bucket, and who we are to it. ``chain`` gives credentials, and may wait: it is called in a thread."""
+
+    def __init__(self, place: Place, clock: Clock, chain: Callable[[], Credentials]) -> None:
+        self.place = place
+        self._clock = clock
+        self._chain = chain
+        self._known: Credentials | None = None
+        self._asked_s = float("-inf")
+
+    @asynccontextmanager
+    async def line(self) -> AsyncGenerator[Line]:
+        """Connections to the bucket, for as long as they are needed."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=REQUEST_S)
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False, trust_env=False
+        ) as session:
+            yield Line(self, session)
+
+    async def credentials(self) -> Credentials:
+        """Who signs. Raises JobRefused ``storage_unavailable`` when nobody can."""
+        now_s = self._clock.monotonic_s()
+        if self._known is None or now_s - self._asked_s > CREDENTIALS_S or self._over(self._known):
+            try:
+                async with asyncio.timeout(CREDENTIALS_WAIT_S):
+                    self._known = await asyncio.to_thread(self._chain)
+            except TimeoutError:
+                unavailable("its credentials cannot be had now", cause="the chain of credentials hangs")
+            self._asked_s = now_s
+        if self._over(self._known):
+            unavailable("its credentials have expired", cause="they were not renewed in time")
+        return self._known
+
+    def _over(self, known: Credentials) -> bool:
+        return known.until_us is not None and known.until_us <= self._clock.now_us() + SECOND_US
+
+    async def sign(self, wanted: Wanted, body: bytes) -> dict[str, str]:
+        """The headers with which a request is made now."""
+        by = await self.credentials()
+        return signed_headers(wanted, body, by, self.place.region, self._clock.now_us())
+
+    def address(self, wanted: Wanted, by: Credentials, until_us: int) -> str:
+        """Where anybody may make that request until then, or until our credentials expire."""
+        now_us = self._clock.now_us()
+        seconds = (min(until_us, by.until_us or until_us) - now_us) // SECOND_US
+        return presigned(wanted, by, self.place.region, now_us, max(1, seconds))
+
+    def url_of(self, key: str | None) -> str:
+        """The address of a key, spelled as it is signed; None: of the bucket itself."""
+        return self.place.url + ("" if key is None else quote(self.place.prefix + key, safe="/-_.~"))
+
+
+def unavailable(why: str, *, cause: str = "", **known: str) -> NoReturn:
+    """Raise what a storage that does not serve means, and write the details down."""
+    _log.warning("storage.unavailable", why=why, cause=cause, **known)
+    msg = f"the storage of artifacts does not serve now ({why}); nothing was lost, try again"
+    raise JobRefused("storage_unavailable", msg, after_s=AGAIN_S)
+
+
+def checksum_in_hex(checksum: str) -> str | None:
+    """A checksum of S3 in hexadecimal digits; None: it is no hash of the whole content."""
+    try:
+        raw = base64.b64decode(checksum, validate=True)
+    except ValueError:
+        return None
+    return raw.hex() if len(raw) == hashlib.sha256().digest_size else None
+
+
+async def _whole(answer: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+        body += chunk
+        if len(body) > ANSWER_BYTES_MAX:
+            unavailable("its answer is too long", host=urlsplit(str(answer.url)).netloc)
+    return bytes(body)
+
+
+_WORDS = {
+    "RequestTimeTooSkewed": "the clock of this computer is wrong",
+    "NoSuchBucket": "its bucket does not exist",
+    "PermanentRedirect": "its bucket is in another region",
+    "SlowDown": "it is asked too much at once",
+}
+_BY_STATUS = {301: "PermanentRedirect", 307: "PermanentRedirect", 404: "NoSuchBucket"}
+
+
+async def _refused(answer: aiohttp.ClientResponse) -> NoReturn:
+    code = s3_xml.error_code(await _whole(answer)) or _BY_STATUS.get(answer.status, "")
+    why = _WORDS.get(code) or f"it answered {answer.status} {code}".rstrip()
+    unavailable(why, cause=f"{answer.method} {answer.status} {code}", host=urlsplit(str(answer.url)).netloc)

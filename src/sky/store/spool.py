@@ -1,0 +1,81 @@
+"""A file that is being written and not there yet.
+
+Decides: how bytes get to the disk while more of them arrive: one piece is written and hashed in a thread
+while the next comes in. Never: gives an unfinished file a name that anybody looks for.
+Follows: what is kept is whole; what is not kept leaves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+from typing_extensions import Buffer
+
+from sky.domain.errors import StorageFull
+
+
+class Hash(Protocol):
+    """What a running hash can do."""
+
+    def update(self, data: Buffer, /) -> None: ...
+
+
+class Spool:
+    """A file that is being written, under a name that nobody looks for: one piece while the next arrives."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path: str | None = path
+        self._writing: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def open(cls, folder: Path) -> Spool:
+        return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
+
+    async def take(self, piece: bytearray, digest: Hash) -> None:
+        """Begin to write a piece, once the one before is written."""
+        await self.settle()
+        self._writing = asyncio.get_running_loop().run_in_executor(None, self._take, piece, digest)
+
+    async def settle(self) -> None:
+        """Wait until all that was taken is written."""
+        writing = self._writing
+        if writing is None:
+            return
+        # Not awaited itself: given up here, it would go on in its thread, and nobody would know of it.
+        await asyncio.wait([writing])
+        self._writing = None
+        try:
+            writing.result()
+        except OSError as error:
+            msg = f"the disk that holds the blobs refused to write ({error.strerror}); nothing was stored"
+            raise StorageFull(msg) from error
+
+    def _take(self, piece: bytearray, digest: Hash) -> None:
+        digest.update(piece)
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    async def keep(self, path: Path, *, full_sync: bool) -> None:
+        await asyncio.to_thread(self._keep, path, full_sync)
+        self._path = None
+
+    def _keep(self, path: Path, full_sync: bool) -> None:
+        if full_sync:
+            os.fsync(self._descriptor)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._path is not None:
+            Path(self._path).replace(path)
+
+    async def discard(self) -> None:
+        if self._writing is not None:
+            # Whatever comes of it: a descriptor that is closed may soon stand for another file.
+            await asyncio.wait([self._writing])
+        os.close(self._descriptor)
+        if self._path is not None:
+            await asyncio.to_thread(os.unlink, self._path)

@@ -1,0 +1,348 @@
+"""Selling and buying with commands: what an operator and a customer type, from outside.
+
+Decides: exit codes, what goes to which stream, that each command may be repeated. Never: imports a command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import COMMAND_S, Ended, Sky, without_daemon
+from tests.conftest import RunningDaemon, free_port
+from tests.jobs.shop import Customer, Shop
+
+SUBMIT = ("job", "submit", "--sku", "cpu", "--image", "local", "--max-runtime", "1m")
+
+
+@pytest.fixture
+def operator(selling: RunningDaemon, tmp_path: Path) -> Sky:
+    """The command of whom the shop belongs to."""
+    return Sky(selling.home, tmp_path)
+
+
+@pytest.fixture
+def buyer(selling: RunningDaemon, customer: Customer, tmp_path: Path) -> Sky:
+    """The command of a customer with a hundred dollars."""
+    (tmp_path / "buyer").mkdir()
+    return Sky(tmp_path / "none", tmp_path / "buyer", SKY_URL=selling.url, SKY_API_KEY=customer.key)
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Sky:
+    """The command of somebody who has no daemon."""
+    return without_daemon(tmp_path)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for an account of this test."""
+    return re.sub(r"\W+", "-", request.node.name)[:40].strip("-") + f"-{os.getpid()}"
+
+
+def together(sky: Sky, *commands: list[str]) -> list[Ended]:
+    """Commands on accounts, one after the other, without loading the command each time."""
+    return sky.together([["admin", "account", *words] for words in commands])
+
+
+# ── operators ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_account_from_its_making_to_its_end(operator: Sky, name: str) -> None:
+    make = ["create", name, "--idempotency-key", name]
+    pay = ["topup", name, "12.50", "--payment", f"{name}-1"]
+    made, again, taken, paid, twice, given, listed, shown = together(
+        operator,
+        *(make, make, ["create", name], pay, pay),
+        ["credit", name, "1", "--payment", f"{name}-g", "--note", "welcome"],
+        *(["statement", name, "-o", "json"], ["statement", name]),
+    )
+    assert re.fullmatch(r"acc_\w+\n", made.check().out)
+    assert again.check().out == made.out
+    assert taken.check(4).err.startswith("error: name_taken: ")
+    assert paid.check().out == f"{name} has $12.50\n"
+    assert (twice.check().out, "counted before" in twice.err) == (paid.out, True)
+    assert given.check().out == f"{name} has $13.50\n"
+    assert [(e["kind"], e["amount_usd"], e["balance_usd"]) for e in listed.check().json()["items"]] == [
+        ("top_up", "12.500000", "12.500000"),
+        ("credit", "1.000000", "13.500000"),
+    ]
+    assert "welcome" in shown.check().out
+
+
+def test_an_account_is_stopped_let_go_on_and_closed(operator: Sky, name: str) -> None:
+    words = ("suspend", "suspend", "resume", "resume", "disable", "enable")
+    _, *changed, closed, unpaid = together(
+        operator,
+        ["create", name],
+        *([word, name, "-o", "json"] for word in words),
+        ["close", name, "--yes", "-o", "json"],
+        ["topup", name, "1", "--payment", f"{name}-2"],
+    )
+    states = [(told.check().json()["state"], told.json()["enabled"]) for told in changed]
+    assert states == [
+        *(("suspended", True), ("suspended", True), ("active", True), ("active", True)),
+        *(("active", False), ("active", True)),
+    ]
+    assert closed.check().json()["state"] == "closed"
+    assert "is closed" in unpaid.check(2).err
+
+
+def test_limits_are_set_one_by_one(operator: Sky, name: str) -> None:
+    limit = ["limit", name, "-o", "json"]
+    _, first, more, back, shown, wrong, nowhere = together(
+        operator,
+        ["create", name],
+        [*limit, "--jobs", "5"],
+        [*limit, "--queued", "none", "--gpus", "hyperscaler=4", "--gpus", "marketplace=0"],
+        [*limit, "--jobs", "default", "--gpus", "hyperscaler=none"],
+        ["get", name],
+        ["limit", name, "--jobs", "many"],
+        ["limit", name, "--gpus", "cloud=1"],
+    )
+    assert first.check().json()["limits"] == {"max_active_jobs": 5}
+    assert more.check().json()["limits"] == {
+        "max_active_jobs": 5,
+        "max_queued_jobs": None,
+        "max_gpus": {"hyperscaler": 4, "marketplace": 0},
+    }
+    left = {"max_queued_jobs": None, "max_gpus": {"hyperscaler": None, "marketplace": 0}}
+    assert back.check().json()["limits"] == left
+    assert re.search(r"limit max_gpus +hyperscaler none, marketplace 0", shown.check().out)
+    assert "is no limit" in wrong.check(2).err
+    assert "names no tier" in nowhere.check(2).err
+
+
+def test_a_key_is_shown_once_and_refused_once_it_is_revoked(
+    operator: Sky, selling: RunningDaemon, name: str
+) -> None:
+    operator("admin", "account", "create", name).check()
+    made = operator(
+        "admin", "key", "create", name, "--name", "ci", "--scope", "read", "--expires", "1d"
+    ).check()
+    assert re.fullmatch(r"uck_[0-9A-Za-z]{40}\n", made.out), "the key and nothing else"
+    key = made.out.strip()
+    assert key not in made.err
+    page = operator("admin", "key", "list", name)
+    assert key not in page.check().out
+    [told] = operator.json_of("admin", "key", "list", name)["items"]
+    assert (told["name"], told["scopes"], told["key"]) == ("ci", ["read"], None)
+    bought = {"SKY_URL": selling.url, "SKY_API_KEY": key}
+    assert operator("job", "list", "-o", "json", **bought).check().json() == []
+    denied = operator(*SUBMIT, "--", "true", **bought).check(4)
+    assert denied.err.startswith("error: scope_denied: ")
+    operator("admin", "key", "revoke", told["id"]).check()
+    operator("admin", "key", "revoke", told["id"]).check()
+    refused = operator("job", "list", **bought).check(4)
+    assert refused.err.startswith("error: invalid_key: ")
+    assert "revoked" in operator("admin", "key", "list", name).check().out
+
+
+def test_a_name_that_is_nearly_right_is_told(operator: Sky, name: str) -> None:
+    operator("admin", "account", "create", name).check()
+    wrong = operator("admin", "account", "get", name[:-1] + "x").check(3)
+    assert f"did you mean `{name}`?" in wrong.err
+    wrong = operator("admin", "key", "revoke", "key_none").check(3)
+    assert wrong.err.splitlines()[1] == "hint: `sky admin key list` shows those there are"
+    listed = operator("admin", "account", "list", "--limit", "1").check()
+    assert name in listed.out
+
+
+def test_a_ledger_that_was_tampered_with_is_found(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    own = RunningDaemon(home, free_port())
+    own.start()
+    try:
+        sky = Sky(home, tmp_path)
+        pay = [["topup", who, usd, "--payment", f"p-{who}"] for who, usd in (("a", "10"), ("b", "20"))]
+        for told in together(sky, ["create", "a"], ["create", "b"], *pay):
+            told.check()
+        assert sky("admin", "ledger", "verify").check().out == "4 lines add up\n"
+        with sqlite3.connect(home / "sky.db", timeout=10) as database:
+            [(seq,)] = database.execute(
+                "SELECT seq FROM ledger WHERE amount_micro = 20000000 AND account LIKE '%/available'"
+            )
+            database.execute("DROP TRIGGER IF EXISTS ledger_is_final")
+            database.execute("UPDATE ledger SET amount_micro = 90000000 WHERE seq = ?", (seq,))
+        database.close()
+        wrong = sky("admin", "ledger", "verify").check(1)
+        assert re.search(rf"^{seq} ", wrong.out, re.MULTILINE)
+        told = sky("admin", "ledger", "verify", "-o", "json").check(1).json()
+        assert told["ok"] is False
+        assert seq in [finding["seq"] for finding in told["findings"]]
+    finally:
+        own.stop()
+
+
+# ── customers ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_from_submit_to_bill(buyer: Sky, shop: Shop) -> None:
+    done = buyer(
+        *(*SUBMIT, "--env", "A=b=c", "--metadata", "run=7", "--wait", "--"),
+        *("sh", "-c", "echo $A; echo -n two"),
+    ).check()
+    assert re.fullmatch(r"job_\w{26}\n", done.out)
+    job = done.out.strip()
+    assert re.search(rf"^{job} succeeded; settled: \$0\.00\d+$", done.err, re.MULTILINE)
+    told = buyer.json_of("job", "get", job)
+    assert (told["status"], told["metadata"], told["spec"]["env"]) == (
+        "succeeded",
+        {"run": "7"},
+        {"A": "b=c"},
+    )
+    assert buyer("job", "logs", job).check().out == "b=c\ntwo\n"
+    assert buyer("job", "logs", job, "--follow").check().out == "b=c\ntwo\n"
+    assert [one["id"] for one in buyer.json_of("job", "list", "--status", "succeeded")] == [job]
+    assert job in buyer("job", "list").check().out
+    assert re.search(r"^settled +\$0\.00\d+$", buyer("job", "get", job).check().out, re.MULTILINE)
+    events = buyer("job", "events", job, "-o", "json").check().out.splitlines()
+    assert [json.loads(line)["type"] for line in events][0::4] == ["job.queued", "job.succeeded"]
+    assert "job.placed" in buyer("job", "events", job, "--follow").check().out
+    assert buyer("job", "wait", job).check().out == ""
+    assert buyer("job", "cancel", job).check(4).err.startswith("error: job_terminal: ")
+    none = buyer("job", "download", job).check(3)
+    assert "kept no files" in none.err
+    shop.audit()
+
+
+def test_following_prints_the_log_and_ends_as_the_job_did(buyer: Sky) -> None:
+    done = buyer(*SUBMIT, "--follow", "--", "sh", "-c", "echo one; echo two; exit 3").check(1)
+    assert done.out == "one\ntwo\n"
+    assert "error: job_failed: job_" in done.err
+    assert "command_failed" in done.err
+    assert "settled: $" in done.err
+    told = buyer(*SUBMIT, "-f", "-o", "json", "--", "sh", "-c", "echo one; exit 3").check(1)
+    assert told.json()["status"] == "failed"
+    assert "one" in told.err.splitlines()
+
+
+def test_waiting_gives_up_and_cancelling_ends(buyer: Sky) -> None:
+    job = buyer(*SUBMIT, "--", "sleep", "600").check().out.strip()
+    late = buyer("job", "wait", job, "--timeout", "1").check(1)
+    assert late.err.startswith("error: not_ended: ")
+    assert buyer.json_of("job", "cancel", job)["status"] == "cancelled"
+    assert buyer("job", "wait", job).check(1).err.startswith("error: job_failed: ")
+    near = buyer("job", "get", job[:-1]).check(3)
+    assert f"did you mean `{job}`?" in near.err
+
+
+def test_what_is_sold_can_be_read_without_a_key(operator: Sky) -> None:
+    nouns = {"sku": "cpu", "template": "greet", "upstream": "local"}
+    ended = operator.together([[noun, "list", "-o", form] for noun in nouns for form in ("table", "json")])
+    for shown, table, listed in zip(nouns.values(), ended[::2], ended[1::2], strict=True):
+        assert shown in table.check().out
+        assert shown in {one.get("id") or one["cloud"] for one in listed.check().json()}
+
+
+def test_who_stops_waiting_is_told_that_the_job_goes_on(buyer: Sky) -> None:
+    process = buyer.begin(*SUBMIT, "--follow", "--", "sh", "-c", "echo up; sleep 600")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=COMMAND_S)
+    finally:
+        process.kill()
+        process.wait(COMMAND_S)
+    assert process.returncode == 130
+    [job] = re.findall(r"^(job_\w{26}) goes on", err, re.MULTILINE)
+    assert buyer.json_of("job", "get", job)["status"] == "running"
+    buyer("job", "cancel", job).check()
+
+
+def test_a_template_is_submitted_by_its_name(buyer: Sky) -> None:
+    done = buyer("job", "submit", "--template", "greet", "--env", "NAME=you", "--follow").check()
+    assert done.out == "hello you\n"
+    wrong = buyer("job", "submit", "--template", "greet", "--", "true").check(2)
+    assert wrong.err.startswith("error: field_not_overridable: ")
+
+
+def test_a_key_is_read_from_a_file(buyer: Sky, customer: Customer) -> None:
+    file = buyer.folder / "key"
+    file.write_text(customer.key + "\n")
+    file.chmod(0o644)
+    ended = buyer("job", "list", "--key-file", str(file), SKY_API_KEY="").check()
+    assert "chmod 600" in ended.err
+    file.chmod(stat.S_IRUSR)
+    assert "chmod" not in buyer("job", "list", "--key-file", str(file), SKY_API_KEY="").check().err
+    assert customer.key not in ended.out + ended.err
+
+
+REFUSED: list[tuple[tuple[str, ...], int, str]] = [
+    (("--sku", "cpuu", "--image", "local", "--max-runtime", "1m", "--", "true"), 2, "unknown_sku"),
+    (("--sku", "cpu", "--image", "local", "--", "true"), 2, "missing_max_runtime"),
+    (("--sku", "cpu", "--image", "local", "--max-runtime", "1m"), 2, "missing_command"),
+    (("--sku", "dear", "--image", "local", "--max-runtime", "2h", "--", "true"), 4, "insufficient_balance"),
+    (("--sku", "gpu", "--image", "x", "--max-runtime", "1m", "--", "true"), 1, "upstream_unavailable"),
+    (("--sku", "cpu", "--input", "https://x.test/a", "--", "true"), 2, "usage"),
+    (("--sku", "cpu", "--env", "=x", "--", "true"), 2, "usage"),
+]
+
+
+def test_a_refusal_says_what_to_do(buyer: Sky) -> None:
+    ended = buyer.together([["job", "submit", *words] for words, _, _ in REFUSED])
+    for told, (_, code, said) in zip(ended, REFUSED, strict=True):
+        assert told.check(code).out == ""
+        assert told.err.startswith(f"error: {said}: ")
+
+
+def test_the_same_key_is_the_same_job(buyer: Sky) -> None:
+    one = buyer(*SUBMIT, "--idempotency-key", "k", "--", "true").check().out
+    assert buyer(*SUBMIT, "--idempotency-key", "k", "--", "true").check().out == one
+    assert (
+        buyer(*SUBMIT, "--idempotency-key", "k", "--", "false")
+        .check(4)
+        .err.startswith("error: idempotency_conflict: ")
+    )
+
+
+def test_files_come_home(buyer: Sky) -> None:
+    script = "cd $UNIFY_COMPUTE_ROOT/out; mkdir sub; echo 1 > one; echo 2 > sub/two"
+    job = buyer(*SUBMIT, "--output", "/out", "--wait", "--", "sh", "-c", script).check().out.strip()
+    assert "/out/sub/two" in buyer("job", "artifacts", job).check().out
+    got = buyer("job", "download", job, "--to", "got").check().out.splitlines()
+    assert sorted(got) == ["got/out/one", "got/out/sub/two"]
+    assert (buyer.folder / "got/out/sub/two").read_text() == "2\n"
+    buyer("job", "download", job, "/out/one", "--to", "mine").check()
+    assert (buyer.folder / "mine").read_text() == "1\n"
+    near = buyer("job", "download", job, "/out/onee").check(3)
+    assert "did you mean `/out/one`?" in near.err
+
+
+# ── the document, and starting ──────────────────────────────────────────────────────────────────
+
+
+def test_a_daemon_is_started_to_sell_or_not_to(nobody: Sky) -> None:
+    started = nobody("server", "start", "--port", "0", "--no-jobs").check()
+    try:
+        assert started.out.startswith("started: ")
+        assert "local" in nobody("upstream", "list").check().out
+        dark = nobody(*SUBMIT, "--", "true", SKY_API_KEY="sk-12345678").check(2)
+        assert dark.err.startswith("error: unknown_sku: ")
+        dark = nobody("job", "list", SKY_API_KEY="sk-12345678").check(1)
+        assert dark.err.startswith("error: not_implemented: ")
+        other = nobody("server", "start", "--allow-host-jobs").check(4)
+        assert "--allow-host-jobs true" in other.err
+        nobody("server", "start", "--no-jobs").check()
+    finally:
+        nobody("server", "stop").check()
+
+
+def test_the_document_of_paid_jobs_is_printed(nobody: Sky, operator: Sky) -> None:
+    here = nobody("openapi", "jobs").check().json()
+    assert here["info"]["title"] == "Skyfleet paid jobs"
+    assert here == operator("openapi", "jobs").check().json()
+
+
+def test_completion_knows_what_is_below(nobody: Sky) -> None:
+    script = nobody("completion", "show", "--shell", "bash").check().out
+    for word in ("topup", "statement", "revoke", "verify", "artifacts"):
+        assert word in script

@@ -1,0 +1,105 @@
+"""The README's way from nothing to a settled job, typed as it stands there: commands, curl, Python.
+
+Decides: that a reader who types it sees what the README promises. Never: changes a line, but for the
+address of the daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import RunningDaemon, free_port
+from tests.jobs.shop import Shop
+from tests.test_docs import ROOT, blocks, environment
+
+from sky.server import catalogue
+
+README = ROOT / "README.md"
+SCRIPT_S = 100.0
+
+
+def typed(block: str) -> str:
+    """The commands of a console, without what they print."""
+    return "\n".join(re.findall(r"^\$ ((?:.*\\\n)*.*)$", block, re.MULTILINE))
+
+
+def bash(script: str, home: Path, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Type it into a shell that finds our commands."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        env={**environment(home), "PATH": path, **more},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SCRIPT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.real
+def test_five_commands_lead_from_nothing_to_a_settled_job(tmp_path: Path) -> None:
+    (block,) = (one for one in blocks(README, "console") if "sky admin" in one)
+    script = typed(block)
+    assert len([line for line in script.splitlines() if "sky " in line]) == 5
+    home = tmp_path / "home"
+    try:
+        done = bash(script, home, tmp_path)
+        assert (tmp_path / "results/out/answer").read_text() == "42\n"
+        assert done.stdout.splitlines()[1:] == ["acme has $5.00", "results/out/answer"]
+        assert re.search(r"^job_\w{26} succeeded; settled: \$0\.0\d+$", done.stderr, re.MULTILINE)
+        booked = bash("sky admin account statement acme; sky admin ledger verify", home, tmp_path)
+        assert "0.004167" in booked.stdout
+        assert "lines add up" in booked.stdout
+    finally:
+        if (home / "daemon.json").is_file():
+            bash("sky server stop", home, tmp_path)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> RunningDaemon:
+    """A daemon that sells what comes along."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return RunningDaemon(home, free_port(), environment={"SKY_ALLOW_HOST_JOBS": "true"})
+
+
+@pytest.mark.real
+def test_curl_and_python_do_the_same(shipped: RunningDaemon, tmp_path: Path) -> None:
+    shipped.start()
+    try:
+        _, lines = blocks(README, "sh")
+        script = lines.replace("http://127.0.0.1:7590", shipped.url).replace(
+            "curl -s", "curl --fail-with-body -s"
+        )
+        done = bash(script, shipped.home, tmp_path)
+        assert "data: counting\n" in done.stdout
+        assert re.search(r'^"settled_cost_usd":"0\.0*[1-9]\d*"$', done.stdout, re.MULTILINE)
+        assert done.stdout.endswith("\n42\n")
+
+        _, code = blocks(README, "python")
+        (tmp_path / "paid.py").write_text(code)
+        key = Shop(shipped.url).customer(paid="5").key
+        done = bash(f"{shutil.which('env')} python paid.py", shipped.home, tmp_path, SKY_API_KEY=key)
+        printed = done.stdout.splitlines()
+        assert (printed[0], printed[-2]) == ("counting", "/out/answer 42")
+        assert re.fullmatch(r"succeeded for 0\.0\d+ USD", printed[-1])
+        Shop(shipped.url).audit()
+    finally:
+        shipped.stop()
+
+
+def test_the_catalogue_of_the_page_can_be_sold(tmp_path: Path) -> None:
+    (text,) = blocks(ROOT / "docs/jobs.md", "yaml")
+    (tmp_path / "catalogue.yaml").write_text(text)
+    sold = catalogue.read(tmp_path / "catalogue.yaml")
+    assert [sku.id for sku in sold.skus.values() if sku.available] == ["cpu-4x", "l4-spot"]
+    assert sold.unavailable(sold.templates["embed"]) is None

@@ -1,0 +1,3 @@
+"""The part of botocore that is used here (the package ships no types)."""
+
+class BotoCoreError(Exception): ...
