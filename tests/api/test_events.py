@@ -15,6 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import pytest
+from tests.conftest import RunningDaemon, free_port
+
 READ_S = 20.0
 
 
@@ -221,3 +225,25 @@ def test_readers_that_leave_are_forgotten(api: Any, daemon: Any) -> None:
     while connections() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert connections() == 0
+
+
+def test_what_is_no_longer_kept_is_refused_and_told_where_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: Any
+) -> None:
+    monkeypatch.setenv("SKY_EVENTS_KEPT_SECONDS", "1")
+    daemon = RunningDaemon(tmp_path, free_port())
+    daemon.start()
+    try:
+        with httpx2.Client(base_url=daemon.url, timeout=READ_S, trust_env=False) as http:
+            for _ in range(2):
+                assert http.post("/v1/computes", json={"spec": tools.idle_spec()}).status_code == 201
+            path = "/v1/events?follow=false&after="
+            expired = tools.until(
+                lambda: one if (one := http.get(f"{path}0")).status_code == 410 else None,
+                "nothing is dropped",
+            )
+            told = expired.json()
+            assert (told["code"], told["details"]["after"]) == ("cursor_expired", 0)
+            assert told["details"]["oldest"] >= 1
+    finally:
+        daemon.stop()

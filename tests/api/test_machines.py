@@ -6,6 +6,7 @@ that leaves takes its command with it. Never: reaches a node by another way.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -42,6 +43,38 @@ def test_a_command_runs_on_all_nodes_or_one(api: Any, ready: dict[str, Any]) -> 
     assert list(run(api, ready, "true", "1")) == [nodes[1]["id"]]
     assert list(run(api, ready, "true", nodes[0]["id"])) == [nodes[0]["id"]]
     assert next(iter(run(api, ready, "no-such-command", "0").values()))["exit_code"] == 127
+
+
+def test_what_a_compute_costs_is_the_sum_of_its_machines_and_is_told(
+    api: Any, tools: Any, fresh_name: str
+) -> None:
+    dear = {"name": fresh_name, "kind": "local", "config": {"price_per_hour_usd": 3600.0}}
+    provider = api("POST", "/v1/providers", dear).json
+    compute = api.create({"specs": [{"provider": {"kind": fresh_name}, "cpus": 1}], "nodes": {"desired": 2}})
+    path = f"/v1/computes/{compute['id']}"
+
+    def status() -> dict[str, Any]:
+        return api("GET", path).json["status"]
+
+    try:
+        tools.until(lambda: status()["state"] == "ready", "ready")
+        nodes = api("GET", f"{path}/nodes").json["items"]
+        before = status()
+        assert before["price_per_hour"] == sum(node["price_per_hour"] for node in nodes) > 0
+        assert tools.until(lambda: (now := status()["cost"]) > before["cost"] and now, "a higher cost")
+        query = f"/v1/events?compute={compute['id']}&types=compute.cost"
+        with api.http.stream("GET", query, timeout=READ_S) as events:
+            told = next(line for line in events.iter_lines() if line.startswith("data: "))
+        event = json.loads(told.removeprefix("data: "))
+        assert (event["type"], event["compute"], event["nodes"]) == ("compute.cost", compute["id"], 2)
+        assert before["cost"] < event["cost"] <= status()["cost"]
+        recorded = api("GET", f"{query}&follow=false").content
+        assert b"data: " not in recorded, "it is told, and not recorded"
+    finally:
+        api.delete(compute["id"])
+        tools.until(lambda: status()["state"] == "deleted", "its end")
+        assert status()["price_per_hour"] == 0
+        api("DELETE", f"/v1/providers/{provider['id']}", if_match="*")
 
 
 @pytest.mark.parametrize("node", ["7", "nod_nobody", "first"])

@@ -149,6 +149,8 @@ def test_a_lease_has_one_holder(api: Any, idle: dict[str, Any]) -> None:
 
 def test_a_generation_freezes_the_spec(api: Any, idle: dict[str, Any]) -> None:
     path = f"/v1/computes/{idle['id']}/generations"
+    assert api("POST", path, {}).error(428)["details"]["field"] == "If-Match"
+    api("POST", path, {}, if_match='"999"').error(412)
     made = api("POST", path, {}, if_match="*")
     assert (made.status, made.json["number"]) == (202, 2)
     assert api("GET", made.headers["location"]).json["hash"] == made.json["hash"]

@@ -198,6 +198,8 @@ def test_view_piped_is_a_line_per_event_until_the_end(live: Any) -> None:
     live("compute", "create", "seen", "--cpus", "1").check()
     view = live.begin("compute", "view", "seen")
     first = view.stdout.readline()
+    missing = live("compute", "download", "seen", "nowhere").check(3)
+    assert "`sky compute ls seen` lists what is there" in missing.err
     live("compute", "delete", "seen", "--yes").check()
     out = view.stdout.read()  # not communicate(), which loses what readline() has read ahead
     err = view.stderr.read()
@@ -205,6 +207,7 @@ def test_view_piped_is_a_line_per_event_until_the_end(live: Any) -> None:
     assert first == "compute requested\n"
     lines = out.splitlines()
     assert lines.index("node 0 ready") < lines.index("compute ready") < lines.index("compute deleting")
+    assert "node 0: workers completed" in lines
     assert lines[-1] == "compute deleted"
     assert "\x1b" not in out
     assert "cpu_percent" not in out

@@ -97,6 +97,9 @@ def test_every_command_has_a_page_with_examples(ended_together: Any, words: tupl
 USAGE = [
     (["cmpute", "list"], "there is no command 'cmpute'", "did you mean `sky compute`?"),
     (["jobs"], "there is no command 'jobs'", "did you mean `sky job`?"),
+    (["exec", "dev", "ls"], "there is no command 'exec'", "did you mean `sky compute exec`?"),
+    (["nodes"], "there is no command 'nodes'", "did you mean `sky compute get`?"),
+    (["cancel", "tsk_1"], "there is no command 'cancel'", "did you mean `sky task cancel`?"),
     (["--verson"], "there is no option '--verson'", "`sky --help`"),
     (["compute", "lst"], 'unknown command "lst"', "did you mean `list`?"),
     (["compute", "ps"], 'unknown command "ps"', "did you mean `list`?"),
@@ -118,6 +121,7 @@ USAGE = [
     (["compute", "list", "-o", "yaml"], 'invalid value "yaml" for -o', "--help"),
     (["compute", "get"], "COMPUTE is missing", "`sky compute get --help`"),
     (["compute", "get", "a", "b"], "'b' is one word too many", "`sky compute get --help`"),
+    (["compute", "get", "a", "b", "c"], "'b', 'c' are 2 words too many", "`sky compute get --help`"),
     (["compute", "exec", "dev"], "no command was given", "sky compute exec"),
     (["compute", "forward", "dev", "http"], "'http' is not a port", "8080:80"),
     (["compute", "upload", "dev", "nowhere"], "there is no file nowhere", None),

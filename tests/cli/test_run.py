@@ -69,6 +69,10 @@ def trial(name: str):
     return Trial(name, 3)
 
 @sky.function
+def lacking():
+    import no_such_module
+
+@sky.function
 def rank():
     return sky.instance_info().rank
 
@@ -194,8 +198,21 @@ def test_ctrl_c_on_a_temporary_compute_is_a_cancelled_call(on_daemon: Any, files
     assert on_daemon("task", "get", err.split()[0], "-o", "json").check().json()["state"] == "cancelled"
 
 
+def test_what_is_missing_is_told_with_how_to_have_it(on_daemon: Any, dev: str, files: None) -> None:
+    ended = on_daemon("run", "--compute", dev, "work.py:lacking")
+    assert ended.code == 1
+    assert "No module named 'no_such_module'" in ended.err
+    assert "--pip PACKAGE" in ended.err
+    (on_daemon.folder / "sky.toml").write_text("[compute.described]\nnodes = 1\n")
+    try:
+        ended = on_daemon("run", "--compute", "described", "work.py:rank").check(3)
+    finally:
+        (on_daemon.folder / "sky.toml").unlink()
+    assert "make it with `sky compute create described`" in ended.err
+
+
 WRONG = [
-    (["work.py"], "work.py has 9 functions that could be meant", "name one: `work.py:train`"),
+    (["work.py"], "work.py has 10 functions that could be meant", "name one: `work.py:train`"),
     (["work.py:trainn"], "work.py has no function 'trainn'", "did you mean `work.py:train`?"),
     (["work.py:train"], "train: --epochs is missing", "`sky run work.py:train --help`"),
     (["work.py:train", "--epoch", "3"], "train: unknown option: --epoch", "did you mean --epochs?"),

@@ -45,9 +45,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
-
 
 def serve(home: Path) -> tuple[ThreadingHTTPServer, Path]:
     """The server, and the certificate that clients must trust."""

@@ -108,7 +108,9 @@ def test_how_a_command_ends_is_told(boxed: Boxed) -> None:
         "seven": submitted(customer, inside(boxed, "exit 7")),
         "killed": submitted(customer, inside(boxed, "kill -9 $$; sh -c 'kill -9 $$'; exit $?")),
         "absent": submitted(customer, inside(boxed, "", spec__command=["/no/such/program"])),
-        "greedy": submitted(customer, inside(boxed, "exec tail /dev/zero")),
+        "greedy": submitted(
+            customer, inside(boxed, "exec awk 'BEGIN { x = \"sixteen letters!\"; while (1) x = x x }'")
+        ),
         "late": submitted(
             customer,
             inside(boxed, "trap 'echo asked; exit 0' TERM; sleep 60 & wait", spec__max_runtime_seconds=2),
@@ -199,6 +201,22 @@ def test_a_command_does_not_outlive_whoever_ran_it(boxed: Boxed, which: str) -> 
     job = customer.ended(job_id)
     assert job["status"] == "failed"
     until(lambda: not processes(f"podman\0sky-{job_id}"), "its keeper ends too")
+    boxed.shop.audit()
+
+
+def test_a_job_does_not_notice_that_its_daemon_was_killed(boxed: Boxed) -> None:
+    customer = boxed.shop.customer()
+    script = "echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo kept > /out/file"
+    job_id = submitted(customer, inside(boxed, script, spec__outputs=[{"mount": "/out"}]))
+    told(customer, job_id, "up")
+    boxed.daemon.kill()
+    [container] = boxed.podman.containers(job_id)
+    boxed.podman("exec", container, "touch", "/tmp/go")
+    until(lambda: not boxed.podman.containers(job_id), "the command ends while nobody asks for it")
+    boxed.daemon.start()
+    assert customer.ended(job_id)["status"] == "succeeded", log(customer, job_id)
+    [file] = customer("GET", f"/jobs/{job_id}/artifacts").json()["data"]
+    assert (file["path"], file["size"]) == ("/out/file", 5)
     boxed.shop.audit()
 
 

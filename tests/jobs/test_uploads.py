@@ -188,6 +188,7 @@ for size in 5368709120 5368709121; do
 done
 wish /etc/x 1 -o /dev/null -w 'outside %{http_code}\n'
 ask -f -o /dev/null -X POST "$url/complete"
+echo "mine is $UNIFY_COMPUTE_ARTIFACTS_TOKEN at $place and https://b.example/x?X-Amz-Signature=abcdef&a=1"
 root=${url%/compute/*}
 echo elsewhere $(ask -o /dev/null -w '%{http_code}' "$root/v1/computes" || echo none)
 """
@@ -206,6 +207,9 @@ def test_a_command_uploads_with_bash_and_curl_alone(boxed: Boxed, boxed_in: bool
     lines = text.splitlines()
     for line in ("again 409", "5368709120 200", "5368709121 413", "outside 400"):
         assert line in lines, text
+    [mine] = [line for line in lines if line.startswith("mine is ")]
+    hidden = "mine is *** at http://127.0.0.1:PORT/compute/v1/files/***/early and https://b.example/x?X-Amz-Signature=***&a=1"
+    assert mine == hidden.replace("PORT", str(boxed.daemon.port)), "nobody can upload with what is in a log"
     if boxed_in:
         assert "elsewhere 404" in lines or "elsewhere 501" in lines, "the daemon's other faces are not there"
     [file] = artifacts(customer, job_id).values()

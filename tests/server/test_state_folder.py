@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import resource
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
+
+from sky.server.wiring import holder_of
 
 START_S = 30
 
@@ -54,3 +59,23 @@ def test_secrets_are_only_the_owners_and_never_half_written(tmp_path: Path) -> N
     daemon.stop()
     for name in ("token", "secret"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_daemon_that_can_write_nothing_any_more_ends_in_order(tmp_path: Path) -> None:
+    daemon = RunningDaemon(tmp_path, free_port())
+    daemon.start()
+    database = sqlite3.connect(tmp_path / "sky.db")
+    deadline = time.monotonic() + START_S
+    while not database.execute("SELECT 1 FROM passes WHERE holder IS NOT NULL").fetchone():
+        assert time.monotonic() < deadline, "it claims nothing"
+        time.sleep(0.02)
+    database.close()
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (1, 1))
+    daemon.process.terminate()
+    assert daemon.process.wait(START_S) == 0
+
+
+def test_daemons_of_two_folders_have_no_claim_in_common(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    assert holder_of(one) != holder_of(other)
+    assert holder_of(one) == holder_of(other / ".." / "one"), "and the next one in a folder finds its own"

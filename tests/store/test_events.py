@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 
 import pytest
 from tests.store.support import compute_row, task_row
 
-from sky.domain.errors import NotFound
-from sky.kit.clock import ManualClock
+from sky.domain.errors import CursorExpired, NotFound
+from sky.kit import codec
+from sky.kit.clock import SECOND_US, ManualClock
 from sky.store import events
 from sky.store.db import Database
 from sky.store.events import SUBSCRIPTION_EVENTS_MAX, Filter, Hub
 from sky.store.tx import Event, Tx
+from sky.store.views import events as views
 from sky.wire import v1
 
 
@@ -138,6 +141,56 @@ async def test_filters_replay_what_they_let_through(db: Database) -> None:
     assert await db.read(events.last_at_us) == db.clock.now_us()
 
 
+async def test_old_events_are_dropped_in_pages_and_never_the_newest(db: Database, clock: ManualClock) -> None:
+    for number in range(6):
+        await db.write(lambda tx, n=number: tx.add("tasks", [task_row(f"tsk_{n}")], event="task.queued"))
+        clock.advance(10)
+    half_us = clock.now_us() - 30 * SECOND_US
+    assert await db.write(lambda tx: events.forget(tx, half_us, limit=2)) == 2
+    assert await db.write(lambda tx: events.forget(tx, half_us)) == 1
+    assert await db.write(lambda tx: events.forget(tx, half_us)) == 0
+    assert await db.read(events.first_seq) == 4
+    assert await db.write(lambda tx: events.forget(tx, clock.now_us() + 1)) == 2
+    assert (await db.read(events.first_seq), await db.read(events.last_seq)) == (6, 6)
+
+
+async def test_who_reads_more_slowly_than_events_are_dropped_skips_none(
+    db: Database, clock: ManualClock
+) -> None:
+    for number in range(5):
+        await db.write(lambda tx, n=number: tx.add("tasks", [task_row(f"tsk_{n}")], event="task.queued"))
+        clock.advance(10)
+    page, last = await db.read(lambda c: events.replay_to(c, 0, Filter()))
+    assert ([e.seq for e in page], last) == ([1, 2, 3, 4, 5], 5)
+    await db.write(lambda tx: events.forget(tx, clock.now_us() - 20 * SECOND_US))
+    with pytest.raises(events.ForgottenError):
+        await db.read(lambda c: events.replay_to(c, 2, Filter()))
+    page, _ = await db.read(lambda c: events.replay_to(c, 3, Filter()))
+    assert [e.seq for e in page] == [4, 5]
+    with pytest.raises(CursorExpired) as expired:
+        await db.read(lambda c: views.start_of(c, 1, Filter()))
+    assert expired.value.details == {"after": 1, "oldest": 3}
+    assert await db.read(lambda c: views.start_of(c, None, Filter(task_id="tsk_4"))) == 3
+
+
+async def test_a_page_of_large_events_is_short_and_skips_none(db: Database) -> None:
+    for number in range(30):
+        await db.write(
+            lambda tx, n=number: tx.emit("node.console", say(f"{n}." + "x" * 60_000), compute_id="cmp_1")
+        )
+    seen: list[int] = []
+    pages = 0
+    while True:
+        page, last = await db.read(lambda c, a=seen[-1] if seen else 0: events.replay_to(c, a, Filter()))
+        assert sum(len(event.payload) for event in page) < events.REPLAY_BYTES + 70_000
+        seen += [event.seq for event in page]
+        pages += 1
+        if not events.is_full(page):
+            break
+    assert (seen, last) == (list(range(1, 31)), 30)
+    assert pages >= 6
+
+
 async def test_an_empty_log_has_no_cursor(db: Database) -> None:
     assert await db.read(events.last_seq) == 0
     assert await db.read(events.first_seq) == 0
@@ -158,6 +211,18 @@ async def test_an_empty_log_has_no_cursor(db: Database) -> None:
 def test_a_frame_is_ascii_and_one_message(text: str, shown: str) -> None:
     framed = events.frame(Event(7, "node.console", f'{{"content":"{text}"}}'))
     assert framed == f'id: 7\nevent: node.console\ndata: {{"content":"{shown}"}}\n\n'.encode("ascii")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_escaping_changes_no_text_and_is_quick(seed: int) -> None:
+    chosen = random.Random(seed)
+    text = "".join(chosen.choices('au1\\"/\x01\x7f\n\u00e9\u2028\ufffd\U0001f600', k=200_000))
+    began = time.process_time()
+    framed = events.frame(Event(7, "node.console", codec.dumps({"content": text})))
+    assert time.process_time() - began < 0.05
+    assert framed.isascii()
+    assert framed.endswith(b"\n\n")
+    assert codec.loads(framed.split(b"data: ")[1])["content"] == text
 
 
 def test_what_is_only_published_has_no_cursor() -> None:

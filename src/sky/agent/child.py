@@ -88,7 +88,10 @@ def _prepare(setup: Setup, router: Router, port: Port) -> None:
     """Limits, streams, folders, and a ``__main__`` that is not this module."""
     faulthandler.enable(file=2)
     if setup.memory_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (setup.memory_bytes, setup.memory_bytes))
+        # What may be had at most stays: a container of a paid job has a limit of its own.
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = setup.memory_bytes if most == resource.RLIM_INFINITY else min(most, setup.memory_bytes)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
     streams.install(router)
     os.register_at_fork(after_in_child=lambda: _after_fork(router, port))
     os.chdir(setup.work)

@@ -215,6 +215,7 @@ class Keeper:
             [sys.executable, "-I", "-S", str(_KEEPER), self._engine.name, self._engine.program, self._name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             env=passed,
             cwd="/",
             start_new_session=True,

@@ -63,10 +63,8 @@ def ask(engine: Engine, *words: str, seconds_max: float = ASK_SECONDS_MAX) -> st
 
 def unlimited() -> None:
     """Take back this worker's limit of memory, which a container would inherit beside its own."""
-    try:
-        resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    except (OSError, ValueError):
-        return
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def reference(image: str) -> str:
@@ -182,6 +180,10 @@ def sweep(engine: Engine, node: JobNode) -> None:
 
 
 def remove(engine: Engine, name: str) -> None:
-    """Kill a container and forget it. Raises EngineFailed."""
+    """Kill a container and forget it; one that is not there is gone already. Raises EngineFailed."""
     words = ("rm", "--force", "--time", "0", "--ignore") if engine.name == "podman" else ("rm", "--force")
-    ask(engine, *words, name)
+    try:
+        ask(engine, *words, name)
+    except EngineFailed as error:
+        if "no such container" not in str(error).lower():
+            raise

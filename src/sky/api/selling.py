@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from sky.domain.account import Limits
@@ -99,6 +100,17 @@ def no_secrets() -> Sealing:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogueState:
+    """How it stands with the file of what is sold: when what holds now was read, what in it may be meant
+    otherwise, and why its newest version does not hold (None: it does)."""
+
+    file: str
+    read_at: datetime | None
+    warnings: tuple[str, ...]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Selling:
     """The parts of the paid-job face. ``offering`` gives the catalogue as it is now."""
 
@@ -106,6 +118,7 @@ class Selling:
     accounts: Accounts
     settings: JobSettings = field(default_factory=JobSettings)
     sells: bool = True
+    catalogue_state: Callable[[], CatalogueState] = lambda: CatalogueState("", None, (), None)
     storage: Storage | None = None
     token_of: Callable[[str], str] = str
     sealing: Sealing = field(default_factory=no_secrets)

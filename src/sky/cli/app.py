@@ -160,8 +160,9 @@ def refusal(error: CycloptsError) -> CliError:
             message = said.partition(". Available commands:")[0]
             return usage(_lower(message), hint if meant else f"{page} lists the commands")
         case wrong.UnusedCliTokensError():
-            extra = ", ".join(repr(token) for token in error.unused_tokens or ())
-            return usage(f"{extra} is one word too many", f"{page} shows what is expected")
+            extra = [repr(token) for token in error.unused_tokens or ()]
+            many = "is one word" if len(extra) == 1 else f"are {len(extra)} words"
+            return usage(f"{', '.join(extra)} {many} too many", f"{page} shows what is expected")
         case wrong.CoercionError() | wrong.UnknownOptionError():
             return usage(_lower(said), hint if meant else f"{page} shows what is expected")
         case wrong.MissingArgumentError():

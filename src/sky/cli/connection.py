@@ -122,6 +122,8 @@ class Api:
         if meant[0] == parts[1]:
             # It is there, and something of it is not.
             hint = f"`sky {parts[0].removesuffix('s')} get {parts[1]}` shows what it has"
+            if parts[2:3] == ["files"]:
+                hint = f"`sky compute ls {parts[1]}` lists what is there"
             return _with_hint(missing, hint)
         return _with_hint(missing, f"did you mean `{meant[0]}`?")
 

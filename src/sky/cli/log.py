@@ -115,7 +115,7 @@ def _print(seen: Seen, subject: _Subject, output_: str) -> None:
         prefix = _prefix(event.node, None, subject)
         output.say(prefix + output.styled(output.clean(f"{event.phase} {event.event}{why}"), "dim"))
     else:
-        output.say(output.styled(output.clean(render.event_text(event)), "dim"))
+        output.say(output.styled(output.clean(render.event_text(event, subject.ranks_of)), "dim"))
     sys.stdout.flush()
 
 

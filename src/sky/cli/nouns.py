@@ -19,7 +19,7 @@ class Noun(NamedTuple):
 
 
 NOUNS: dict[str, Noun] = {
-    "run": Noun("run", "Run a function of a Python file on a compute, print its result.", ("exec", "call")),
+    "run": Noun("run", "Run a function of a Python file on a compute, print its result.", ("call",)),
     "compute": Noun(
         "compute", "Create, list, resize, delete computes; reach their nodes.", ("cluster", "computes")
     ),
@@ -61,9 +61,41 @@ def near(word: str, known: list[str], limit: int = 1) -> list[str]:
 
 
 def nouns_meant(word: str) -> list[str]:
-    """Nouns that a mistyped or foreign word may stand for."""
+    """Nouns, or a noun and a command, that a mistyped or foreign word may stand for."""
     by_habit = [name for name, noun in NOUNS.items() if word in noun.instead]
+    by_habit += [INSTEAD[word]] if word in INSTEAD else []
     return by_habit or near(word, list(NOUNS))
+
+
+OF_COMPUTE = (
+    "create",
+    "delete",
+    "download",
+    "exec",
+    "forward",
+    "get",
+    "ls",
+    "resize",
+    "rm",
+    "shell",
+    "upload",
+    "view",
+)
+"""Commands of ``sky compute`` that people try without the noun."""
+INSTEAD = {
+    **{name: f"compute {name}" for name in OF_COMPUTE},
+    **dict.fromkeys(("nodes", "node"), "compute get"),
+    **dict.fromkeys(("ssh", "attach"), "compute shell"),
+    **dict.fromkeys(("ls", "list", "ps"), "compute list"),
+    **dict.fromkeys(("cp", "files"), "compute upload"),
+    **dict.fromkeys(("up", "launch"), "compute create"),
+    **dict.fromkeys(("down", "terminate"), "compute delete"),
+    "scale": "compute resize",
+    "events": "log --events",
+    "cancel": "task cancel",
+    "result": "task result",
+}
+"""What they may have meant by a word that is no noun."""
 
 
 def help_page(bold: bool) -> str:

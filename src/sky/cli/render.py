@@ -264,8 +264,11 @@ def offer_row(offer: v1.Offer) -> tuple[object, ...]:
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def event_text(event: v1.Event) -> str:
-    """One event as a sentence."""
+def event_text(event: v1.Event, ranks: dict[str, int] | None = None) -> str:
+    """One event as a sentence. ``ranks`` learns which rank a node has, and names it so from then on."""
+    known = {} if ranks is None else ranks
+    if isinstance(event, v1.NodeEvent) and event.rank is not None:
+        known[event.node] = event.rank
     match event:
         case v1.ComputeEvent(state=name, error=why):
             text = f"compute {name}"
@@ -274,13 +277,13 @@ def event_text(event: v1.Event) -> str:
         case v1.CostEvent(cost=cost, nodes=nodes):
             text, why = f"cost {money(cost)} with {nodes} nodes", None
         case v1.NodeEvent(state=name, rank=rank, error=why):
-            text = f"node {event.node if rank is None else rank} {name}"
+            text = f"node {known.get(event.node, event.node) if rank is None else rank} {name}"
         case v1.ConsoleEvent(content=content):
             text, why = content, None
         case v1.PhaseEvent(phase=phase, event=step, node=node, error=why):
-            text = f"node {node}: {phase} {step}"
+            text = f"node {known.get(node, node)}: {phase} {step}"
         case v1.MetricEvent(name=name, value=value, node=node):
-            text, why = f"node {node}: {name} {value:g}", None
+            text, why = f"node {known.get(node, node)}: {name} {value:g}", None
         case v1.TaskEvent(task=task, now=name, error=why):
             text = f"task {task} {name}"
     return f"{text}: {why}" if why else text

@@ -23,9 +23,9 @@ from sky.cli.computes import Name
 from sky.cli.connection import PATIENCE_S, creating
 from sky.cli.errors import FAILED, CliError, usage
 from sky.cli.loading import Target, find, is_target, own_options, parser
-from sky.client import calls, flows, outgoing
+from sky.client import calls, definition, flows, outgoing
 from sky.client.console import Console
-from sky.client.errors import RemoteTraceback, SkyError
+from sky.client.errors import NotFound, RemoteTraceback, SkyError
 from sky.client.events import Follower, Reader, Seen
 from sky.client.function import Pending, Settled
 from sky.client.http import Http
@@ -162,7 +162,10 @@ def _compute(target: Target, where: Where) -> Generator[tuple[Http, str, bool]]:
     """A compute to call on: its daemon, its id, and whether it has several nodes."""
     if where.compute is not None:
         with creating() as api:
-            found = api.send(calls.get_compute(where.compute))
+            try:
+                found = api.send(calls.get_compute(where.compute))
+            except NotFound as missing:
+                raise _not_made(where.compute, missing) from missing
             yield api.http, found.id, found.spec.nodes.desired > 1
         return
     from sky.client.compute import Compute
@@ -179,6 +182,13 @@ def _compute(target: Target, where: Where) -> Generator[tuple[Http, str, bool]]:
     given.setdefault("quiet", not sys.stderr.isatty())
     with Compute(**given) as compute:
         yield compute.http, compute.id, compute.status().spec.nodes.desired > 1
+
+
+def _not_made(name: str, missing: NotFound) -> NotFound:
+    """The same error, with what to do when ``sky.toml`` says what that compute is to be."""
+    if definition.parameters(name) is not None:
+        missing.details["hint"] = f"sky.toml says what it is: make it with `sky compute create {name}`"
+    return missing
 
 
 # ── one call ────────────────────────────────────────────────────────────────────────────────────
@@ -279,6 +289,8 @@ def _told(error: BaseException, task: str) -> SkyError:
         return error
     said = f"{type(error).__name__}: {error}".removesuffix(": ")
     hint = f"`sky task get {task}` shows where it ran" if task else None
+    if isinstance(error, ModuleNotFoundError):
+        hint = "name the package it is in: --pip PACKAGE, or pip = [...] in sky.toml"
     told = CliError("task_failed", said, hint, FAILED)
     told.__cause__ = error
     return told

@@ -121,6 +121,7 @@ def _keys() -> Generator[Callable[[], frozenset[bytes]]]:
 
 def _as_lines(api: Api, compute: v1.Compute) -> int:
     cost: float | None = None
+    ranks: dict[str, int] = {}
     state = compute.status.state
 
     def over() -> bool:
@@ -133,7 +134,7 @@ def _as_lines(api: Api, compute: v1.Compute) -> int:
         if isinstance(event, v1.MetricEvent) or (isinstance(event, v1.CostEvent) and event.cost == cost):
             continue
         cost = event.cost if isinstance(event, v1.CostEvent) else cost
-        for line in render.event_text(event).split("\n"):
+        for line in render.event_text(event, ranks).split("\n"):
             output.say(output.clean(line))
         sys.stdout.flush()
     return FAILED if state == "failed" else OK

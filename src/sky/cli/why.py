@@ -50,7 +50,7 @@ def why(
         decisions = [d for key in subject.keys for d in api.send(calls.loops(key)).items]
         latest = _latest(api, subject, max(0, events))
     if output_ == "json":
-        told = [{"seq": seen.seq, "name": seen.name, **output.plain(seen.event)} for seen in latest]
+        told = [{"seq": seen.seq, "name": seen.name, **output.plain(seen.event)} for seen, _ in latest]
         output.json({"resource": subject.resource, "decisions": decisions, "events": told})
         return 0
     output.pairs(subject.pairs)
@@ -59,8 +59,8 @@ def why(
     if latest:
         output.say()
         output.say(output.styled("last events", "title"))
-        for seen in latest:
-            output.say(f"  {output.clean(render.event_text(seen.event))}")
+        for _, text in latest:
+            output.say(f"  {output.clean(text)}")
     return 0
 
 
@@ -177,18 +177,20 @@ def _provider(provider: v1.Provider) -> _Subject:
     return _Subject(provider, pairs, [provider.id, provider.name])
 
 
-def _latest(api: Api, subject: _Subject, many: int) -> list[Seen]:
-    """The last events of it that are about states; what programs wrote is in the log."""
+def _latest(api: Api, subject: _Subject, many: int) -> list[tuple[Seen, str]]:
+    """The last events that are about states, each with its sentence; what programs wrote is in the log."""
     if not many or (subject.compute is None and subject.task is None):
         return []
-    kept: deque[Seen] = deque(maxlen=many)
+    kept: deque[tuple[Seen, str]] = deque(maxlen=many)
+    ranks: dict[str, int] = {}
     node = subject.resource.id if isinstance(subject.resource, v1.Node) else None
     for seen in recorded(api, compute=subject.compute, task=subject.task):
         about = getattr(seen.event, "node", None)
+        text = render.event_text(seen.event, ranks)
         if not isinstance(seen.event, v1.ConsoleEvent | v1.CostEvent | v1.MetricEvent) and (
             node is None or about == node
         ):
-            kept.append(seen)
+            kept.append((seen, text))
     return list(kept)
 
 

@@ -1,4 +1,4 @@
-"""Ends machines that no row owns, has those looked after that are not there, and forgets what is old.
+"""Ends machines that no row owns, and has those looked after that are not there.
 
 Decides: that a machine is a stray (no live row has its tag, or its row has its machine elsewhere).
 Never: ends one that a live row owns.
@@ -18,7 +18,6 @@ from sky.kit.clock import SECOND_US, Clock
 from sky.providers.base import AgainLater, Gone, Machine, Provider, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
-from sky.store import passes
 from sky.store.db import Database
 from sky.store.rows import computes, nodes
 from sky.store.sql import Row
@@ -26,7 +25,6 @@ from sky.store.tx import Tx
 
 _log = structlog.get_logger(__name__)
 SWEEP_EVERY_US = 60 * SECOND_US
-FORGET_EVERY_S = 300.0
 CALL_S_MAX = 120.0
 
 
@@ -40,7 +38,6 @@ class Sweep(OuterLoop):
         self._clock = clock
         self._pool = pool
         self._tries: dict[str, dict[str, int]] = {}
-        self._forgotten_s = float("-inf")
 
     async def look(self, key_id: str) -> Done:
         next_us = self._clock.now_us() + SWEEP_EVERY_US
@@ -60,7 +57,7 @@ class Sweep(OuterLoop):
         strays = [m.tag for m in there if _is_stray(m, owned.get(m.tag), key_id)]
         if not strays:
             self._tries.pop(key_id, None)
-            return Done(f"{len(tags)} machines, each owned by a node", next_us, self._forget)
+            return Done(f"{len(tags)} machines, each owned by a node", next_us)
         before = self._tries.get(key_id, {})
         tries = self._tries[key_id] = {tag: before.get(tag, 0) for tag in strays}
         stray = min(strays, key=lambda tag: tries[tag])  # one that cannot be ended does not shield the others
@@ -91,14 +88,6 @@ class Sweep(OuterLoop):
         missing = [node for node in bought if node not in there]
         if missing:
             await self._db.write(lambda tx: [tx.touch(f"nodes/{node}") for node in missing])
-
-    def _forget(self, tx: Tx) -> None:
-        """Drop what is kept only for a time, now and then."""
-        if self._clock.monotonic_s() - self._forgotten_s < FORGET_EVERY_S:
-            return
-        tx.forget_keys()
-        if passes.forget(tx) < passes.FORGOTTEN_MAX:
-            self._forgotten_s = self._clock.monotonic_s()
 
 
 def _is_stray(machine: Machine, node: Row | None, provider_id: str) -> bool:

@@ -14,8 +14,9 @@ from sky.api.selling import Storage
 from sky.kit.clock import Clock
 from sky.reconcile.retention import DAY_US, Keeper, Terms
 from sky.server.keys import Keys
-from sky.server.settings import NO_ARTIFACTS, Settings
+from sky.server.settings import NO_ARTIFACTS, Settings, SettingsError
 from sky.store.artifact_folder import ArtifactFolder
+from sky.store.sigv4 import NoCredentialsError
 
 REGION = "us-east-1"
 
@@ -29,7 +30,7 @@ class Kept:
 
 
 def storage_of(chosen: Settings, clock: Clock, keys: Keys, base_url: Callable[[], str]) -> Kept:
-    """The storage that those settings describe."""
+    """The storage that those settings describe. Raises SettingsError."""
     if not chosen.jobs or chosen.artifacts == NO_ARTIFACTS:
         return Kept(None, None)
     if chosen.bucket is not None:
@@ -50,7 +51,11 @@ def _in_bucket(chosen: Settings, where: tuple[str, str], clock: Clock) -> Kept:
     from sky.store.s3_credentials import Chain
 
     chain = Chain(clock)
-    region = chosen.artifacts_region or chain.region() or REGION
+    try:
+        region = chosen.artifacts_region or chain.region() or REGION
+    except NoCredentialsError as error:
+        msg = f"artifacts: {chosen.artifacts} cannot be used: {error}"
+        raise SettingsError(msg) from error
     place = Place(*where, region=region, endpoint=chosen.artifacts_endpoint)
     bucket = ArtifactBucket(Bucket(place, clock, chain.now))
     return Kept(bucket, bucket)

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             uvicorn_loop = uvicorn.Config(app="", loop="auto").get_loop_factory()
             with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
                 runner.run(serve(chosen, listener))
-    except (StartError, KeysError, UnusableDatabaseError, CatalogueError) as error:
+    except (StartError, SettingsError, KeysError, UnusableDatabaseError, CatalogueError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
     return 0

@@ -11,11 +11,10 @@ from sky.api.jobs.keys import LocalKeys, ShapeOnly
 from sky.api.selling import Accounts, JobSettings, Selling, Storage
 from sky.console.bridge import Bridge
 from sky.domain.account import TIERS, Limits
-from sky.domain.catalogue import Catalogue
 from sky.kit.clock import Clock
-from sky.server import catalogue
 from sky.server.engines import LocalEngine
 from sky.server.keys import Keys
+from sky.server.listing import Listing
 from sky.server.settings import NO_ARTIFACTS, Settings
 from sky.store.db import Database
 from sky.verbs.job_rules import Offering
@@ -23,10 +22,15 @@ from sky.verbs.webhooks import Sealing
 
 
 def selling_of(
-    chosen: Settings, db: Database, clock: Clock, keys: Keys, storage: Storage | None, bridge: Bridge
+    chosen: Settings,
+    db: Database,
+    clock: Clock,
+    keys: Keys,
+    storage: Storage | None,
+    bridge: Bridge,
+    listing: Listing,
 ) -> Selling:
-    """What a daemon with these settings sells. Raises CatalogueError."""
-    listed = catalogue.read(chosen.catalogue or catalogue.SHIPPED)
+    """What a daemon with these settings sells."""
     rates = JobSettings(
         submits_per_hour=chosen.job_submits_per_hour,
         reads_per_minute=chosen.job_reads_per_minute,
@@ -41,7 +45,8 @@ def selling_of(
     if chosen.jobs:
         engine.unusable()
     return Selling(
-        offering=lambda: _offering(chosen, listed, engine),
+        offering=lambda: _offering(chosen, listing, engine),
+        catalogue_state=listing.state,
         accounts=_accounts(chosen, db, clock, rates, bridge),
         settings=rates,
         sells=chosen.jobs,
@@ -69,11 +74,12 @@ def sealing_of(chosen: Settings, keys: Keys) -> Sealing:
     return Sealing(keys.seal, keys.unseal, loopback=chosen.webhook_loopback)
 
 
-def _offering(chosen: Settings, listed: Catalogue, engine: LocalEngine) -> Offering:
-    enabled = frozenset(name.strip() for name in chosen.upstreams.split(",") if name.strip())
+def _offering(chosen: Settings, listing: Listing, engine: LocalEngine) -> Offering:
+    named = frozenset(name.strip() for name in chosen.upstreams.split(",") if name.strip())
+    catalogue = listing.listed.catalogue
     return Offering(
-        catalogue=listed,
-        enabled=enabled,
+        catalogue=catalogue,
+        enabled=named & catalogue.placeable(listing.kinds),
         ceiling_seconds=chosen.job_ceiling_seconds,
         artifacts=chosen.jobs and chosen.artifacts != NO_ARTIFACTS,
         host_jobs=chosen.allow_host_jobs,

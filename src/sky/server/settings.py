@@ -46,6 +46,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     full_sync: Annotated[
         bool, Meta(description="Wait for the disk at every commit, so that a power cut loses nothing either.")
     ] = False
+    events_kept_seconds: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="How long recorded events can be replayed, in seconds. Unset: for ever."),
+    ] = None
     log_level: Annotated[
         str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")
     ] = "info"

@@ -6,9 +6,12 @@ Follows: a test can build the same daemon over other parts (a fake cloud, a manu
 
 from __future__ import annotations
 
+import hashlib
 import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sky.api.masking import Masking
@@ -17,7 +20,7 @@ from sky.console.bridge import Bridge
 from sky.domain.offer import Offer
 from sky.domain.provider import Abilities, KindInfo, Rules
 from sky.domain.snapshots import NodeCase
-from sky.kit.clock import Clock
+from sky.kit.clock import SECOND_US, Clock
 from sky.kit.masks import Masks
 from sky.kit.signals import Signals
 from sky.kit.version import VERSION
@@ -29,6 +32,7 @@ from sky.reconcile.attempts import Attempts
 from sky.reconcile.clusters import Clusters
 from sky.reconcile.computes import Computes
 from sky.reconcile.dispatch import Dispatch
+from sky.reconcile.forget import Forget
 from sky.reconcile.holds import Holds
 from sky.reconcile.jobs import Jobs
 from sky.reconcile.nodes import Nodes
@@ -43,6 +47,7 @@ from sky.reconcile.watch import Watch
 from sky.reconcile.webhooks import Webhooks
 from sky.server.artifacts import storage_of, terms_of
 from sky.server.keys import Keys
+from sky.server.listing import Listing
 from sky.server.selling import bridge_of, sealing_of, selling_of
 from sky.server.settings import Settings
 from sky.store.blobs import Blobs
@@ -66,6 +71,7 @@ class Daemon:
     runner: Runner
     services: Services
     keys: Keys
+    listing: Listing
 
 
 def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callable[[], str]) -> Daemon:
@@ -91,6 +97,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         private_inputs=settings.allow_private_inputs,
     )
     bridge = bridge_of(settings)
+    listing = Listing(settings.catalogue, {kind.kind for kind in registry.kinds()}, clock)
     storage = storage_of(settings, clock, keys, base_url)
     runner = make_runner(
         db,
@@ -98,10 +105,12 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         pool,
         keys.node_token_hash,
         agent_for,
+        holder=holder_of(settings.home),
         jobs=jobs,
         sealing=sealing_of(settings, keys),
         bridge=bridge,
         kept=(storage.keeper, terms_of(settings)),
+        events_kept_us=kept_us(settings),
     )
     signals, hub = Signals(), Hub()
     connect_listeners(db, runner, signals, hub)
@@ -112,7 +121,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         hub=hub,
         clock=clock,
         rules=rules,
-        selling=selling_of(settings, db, clock, keys, storage.shown, bridge),
+        selling=selling_of(settings, db, clock, keys, storage.shown, bridge, listing),
         settings=ApiSettings(
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
@@ -127,7 +136,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         started_us=clock.now_us(),
         masking=Masking(masks, keys.node_token),
     )
-    return Daemon(db, runner, services, keys)
+    return Daemon(db, runner, services, keys, listing)
 
 
 def hidden(
@@ -154,13 +163,18 @@ def make_runner(
     token_hash: Callable[[str], str],
     agent_for: Callable[[str, NodeCase], AgentSetup],
     *,
+    holder: str = "embedded",
     hints: bool = True,
     jobs: JobRules | None = None,
     sealing: Sealing | None = None,
     bridge: Bridge | None = None,
     kept: tuple[Keeper | None, Terms] = (None, Terms()),
+    events_kept_us: int | None = None,
 ) -> Runner:
-    """All loops, over one database; those of paid jobs only where there are ``jobs``."""
+    """All loops, over one database; those of paid jobs only where there are ``jobs``.
+
+    ``holder`` names this daemon among those that share the database.
+    """
     loops: list[InnerLoop | OuterLoop] = [
         Computes(token_hash),
         Dispatch(),
@@ -169,6 +183,7 @@ def make_runner(
         Nodes(db, clock, pool, agent_for),
         Offers(pool, clock),
         Sweep(db, clock, pool),
+        Forget(events_kept_us),
     ]
     if jobs is not None:
         loops += [Jobs(jobs), Retention(db, clock, *kept), Clusters(), Requests(jobs.rules)]
@@ -176,8 +191,7 @@ def make_runner(
         loops.append(Webhooks(db, clock, sealing))
     if bridge is not None:
         loops.append(Holds(db, clock, bridge))
-    # One daemon at a time uses an embedded database (its folder is locked): it finds its own claims again.
-    runner = Runner(db, clock, loops, holder="embedded", hints=hints)
+    runner = Runner(db, clock, loops, holder=holder, hints=hints)
     if hints:
         db.follow(frozenset({Dispatch.name, Requests.name}), runner.follow)
     return runner
@@ -256,6 +270,21 @@ def _info(kind: Kind) -> KindInfo:
     )
 
 
+def holder_of(home: Path) -> str:
+    """The name of the daemon of a folder, in its claims.
+
+    No two daemons have one at a time, since a folder is locked by one; and the next one in that folder finds
+    the claims of one that was killed, rather than waiting for their end.
+    """
+    return hashlib.sha256(f"{socket.gethostname()}\0{home.resolve()}".encode()).hexdigest()[:16]
+
+
+def kept_us(settings: Settings) -> int | None:
+    """For how long events can be replayed; None: for ever."""
+    seconds = settings.events_kept_seconds
+    return None if seconds is None else seconds * SECOND_US
+
+
 def deployment_of(keys: Keys) -> str:
     """A name for this deployment that is the same at every start and tells nothing."""
     return keys.node_token_hash("deployment")[:16]
@@ -263,8 +292,9 @@ def deployment_of(keys: Keys) -> str:
 
 def look_around(tx: Tx, rules: Rules) -> None:
     """At a start: this computer is a provider, and what every provider has is looked at, since machines may
-    have ended meanwhile."""
+    have ended meanwhile; so is what may be forgotten."""
     ensure_default(tx, LocalProvider.kind, rules)
+    tx.touch(f"{Forget.name}/old")
     for provider_id in providers.ids(tx.connection):
         tx.touch(f"sweep/{provider_id}")
 

@@ -27,7 +27,7 @@ LIST_PAGES_MAX = 40
 LOOKS_AT_ONCE = 16
 BATCH_FILES = 500
 """Files that are looked at between two times that it is written down which ones are there."""
-ADDRESSES_AT_ONCE = 500
+ADDRESSES_AT_ONCE = 100
 JSON = "application/json"
 _T = TypeVar("_T")
 

@@ -9,7 +9,8 @@ arrives in the subscription, and what both have is told apart by its sequence nu
 from __future__ import annotations
 
 import asyncio
-import re
+import itertools
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -17,12 +18,15 @@ import sqlalchemy as sa
 
 from sky.store.db import Committed
 from sky.store.schema import counters, events
-from sky.store.tx import Event
+from sky.store.tx import Event, Tx
 
 SUBSCRIPTION_EVENTS_MAX = 10_000
 SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 REPLAY_PAGE = 500
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+REPLAY_BYTES = 256 * 1024
+"""A page ends with the event that reaches this: each reader has a page in memory, however slowly it reads."""
+FORGOTTEN_MAX = 5_000
+"""Events that are dropped at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,23 +149,26 @@ def frame(event: Event) -> bytes:
     """An event as a message of the stream. Text is escaped to ASCII: some readers end lines at U+2028."""
     payload = event.payload
     if not payload.isascii():
-        payload = _NOT_ASCII.sub(_escape, payload)
+        payload = _escaped(payload)
     cursor = f"id: {event.seq}\n" if event.seq else ""
     return f"{cursor}event: {event.name}\ndata: {payload}\n\n".encode()
 
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    code -= 0x10000
-    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+def _escaped(text: str) -> str:
+    """JSON text with its characters beyond ASCII escaped.
+
+    As the text of a string, which is quick however many those are; what that escapes besides is put back.
+    """
+    return json.dumps(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
 def replay(
     connection: sa.Connection, after: int, wanted: Filter, limit: int = REPLAY_PAGE
 ) -> Sequence[Event]:
-    """Recorded events after a cursor that pass ``wanted``, in order, at most ``limit``."""
+    """Recorded events after a cursor that pass ``wanted``, in order, at most ``limit``.
+
+    Fewer when they are large; none only when there are none.
+    """
     query = sa.select(events).where(events.c.seq > after)
     if wanted.compute_id is not None:
         query = query.where(events.c.compute_id == wanted.compute_id)
@@ -169,14 +176,33 @@ def replay(
         query = query.where(events.c.task_id == wanted.task_id)
     if wanted.names:
         query = query.where(events.c.name.in_(sorted(wanted.names)))
-    return [
-        Event(r.seq, r.name, r.payload, r.compute_id, r.node_id, r.task_id, r.at_us)
-        for r in connection.execute(query.order_by(events.c.seq).limit(limit))
-    ]
+    page: list[Event] = []
+    size = 0
+    with connection.execute(query.order_by(events.c.seq).limit(limit)) as rows:
+        for r in rows:
+            page.append(Event(r.seq, r.name, r.payload, r.compute_id, r.node_id, r.task_id, r.at_us))
+            size += len(r.payload)
+            if size >= REPLAY_BYTES:
+                break
+    return page
+
+
+def is_full(page: Sequence[Event]) -> bool:
+    """Whether a page ended because of its size, so that more may be recorded behind it."""
+    return len(page) >= REPLAY_PAGE or sum(len(event.payload) for event in page) >= REPLAY_BYTES
+
+
+class ForgottenError(Exception):
+    """Events that were still to be replayed are not kept any more."""
 
 
 def replay_to(connection: sa.Connection, after: int, wanted: Filter) -> tuple[Sequence[Event], int]:
-    """A page of recorded events, and the newest cursor of which it has missed nothing if it is not full."""
+    """A page of recorded events, and the newest cursor of which it has missed nothing if it is not full.
+
+    Raises ForgottenError.
+    """
+    if first_seq(connection) > after + 1:
+        raise ForgottenError
     last = last_seq(connection)
     page = replay(connection, after, wanted)
     return page, max(last, page[-1].seq) if page else last
@@ -197,3 +223,16 @@ def last_at_us(connection: sa.Connection) -> int:
 def first_seq(connection: sa.Connection) -> int:
     """The oldest recorded event that is still kept (0: none)."""
     return connection.execute(sa.select(sa.func.min(events.c.seq))).scalar() or 0
+
+
+def forget(tx: Tx, before_us: int, limit: int = FORGOTTEN_MAX) -> int:
+    """Drop the oldest events, as far as they are from before that moment; returns how many.
+
+    The newest of all stays, so that what was said last can be told from nothing having been said.
+    """
+    last = last_seq(tx.connection)
+    page = tx.connection.execute(sa.select(events.c.seq, events.c.at_us).order_by(events.c.seq).limit(limit))
+    old = [seq for seq, _ in itertools.takewhile(lambda row: row[1] < before_us and row[0] < last, page)]
+    if old:
+        tx.connection.execute(sa.delete(events).where(events.c.seq <= old[-1]))
+    return len(old)

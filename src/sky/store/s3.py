@@ -24,7 +24,7 @@ from yarl import URL
 from sky.domain.job_errors import JobRefused
 from sky.kit.clock import SECOND_US, Clock
 from sky.store import s3_xml
-from sky.store.sigv4 import Credentials, Wanted, full_url, presigned, signed_headers
+from sky.store.sigv4 import Credentials, NoCredentialsError, Wanted, full_url, presigned, signed_headers
 
 CONNECT_S = 5.0
 REQUEST_S = 30.0
@@ -181,8 +181,9 @@ class Bucket:
             try:
                 async with asyncio.timeout(CREDENTIALS_WAIT_S):
                     self._known = await asyncio.to_thread(self._chain)
-            except TimeoutError:
-                unavailable("its credentials cannot be had now", cause="the chain of credentials hangs")
+            except (NoCredentialsError, TimeoutError) as error:
+                cause = str(error) or f"nothing came in {CREDENTIALS_WAIT_S:g} s"
+                unavailable("its credentials cannot be had now", cause=cause)
             self._asked_s = now_s
         if self._over(self._known):
             unavailable("its credentials have expired", cause="they were not renewed in time")

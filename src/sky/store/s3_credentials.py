@@ -12,14 +12,10 @@ from botocore.exceptions import BotoCoreError
 from botocore.session import Session
 
 from sky.kit.clock import SECOND_US, Clock
-from sky.store.sigv4 import Credentials
+from sky.store.sigv4 import Credentials, NoCredentialsError
 
 ASKED_S_MAX = 3_600
 """How far ahead it is asked whether credentials expire."""
-
-
-class NoCredentialsError(Exception):
-    """No credentials can be had; the message says why and where they are looked for."""
 
 
 class Chain:

@@ -35,6 +35,10 @@ class Credentials:
         return f"Credentials({self.access_key!r})"
 
 
+class NoCredentialsError(Exception):
+    """No credentials can be had; the message says why and where they are looked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A request that is to be signed. ``url`` has its path quoted and no query; ``headers`` are sent too."""

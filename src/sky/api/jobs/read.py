@@ -13,6 +13,7 @@ from litestar.response.base import ASGIResponse
 from msgspec import UNSET
 
 from sky.api.jobs import show
+from sky.api.jobs.masked import masked
 from sky.api.jobs.route import PREFIX, JobAsk, reply, route
 from sky.api.jobs.submit import found
 from sky.api.selling import KeyHolder
@@ -192,12 +193,12 @@ def _tasks(row: Mapping[str, Any]) -> list[str]:
 async def _all(ask: JobAsk, row: Mapping[str, Any], after: int) -> tuple[bytes, int]:
     """What was printed after a place, up to the limit of one answer, and the place after it."""
     parts: list[str] = []
-    size, tasks = 0, _tasks(row)
+    size, tasks, token = 0, _tasks(row), ask.selling.token_of(row["id"])
     while size < ask.selling.settings.log_bytes_max:
         page = await ask.unit.db.read(lambda c, seq=after: views.output(c, tasks, seq))
         if not page:
             break
-        parts += [text for _, text in page]
+        parts += [masked(text, token) for _, text in page]
         size += sum(len(text) for _, text in page)
         after = page[-1][0]
     return "".join(parts).encode(), after
@@ -206,7 +207,7 @@ async def _all(ask: JobAsk, row: Mapping[str, Any], after: int) -> tuple[bytes, 
 async def _follow(ask: JobAsk, holder: KeyHolder, job_id: str, after: int) -> AsyncIterator[bytes]:
     """Lines as they come. Ends behind the last one of a job that is over, or when the key is no longer
     good."""
-    unit = ask.unit
+    unit, token = ask.unit, ask.selling.token_of(job_id)
     checked_s = unit.clock.monotonic_s()
     yield b"retry: 1000\n\n"
     while True:
@@ -222,7 +223,7 @@ async def _follow(ask: JobAsk, holder: KeyHolder, job_id: str, after: int) -> As
         page = await unit.db.read(lambda c, t=tasks, seq=after: views.output(c, t, seq))
         if page:
             after = page[-1][0]
-            yield b"".join(_frame(seq, text) for seq, text in page)
+            yield b"".join(_frame(seq, masked(text, token)) for seq, text in page)
         elif row["state"] in TERMINAL:
             told = codec.dumps({"status": row["state"]}).encode()
             yield b"event: end\nid: %d\ndata: %s\n\n" % (after, told)

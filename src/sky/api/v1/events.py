@@ -8,7 +8,7 @@ an event: readers of the standard take it as their place and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Annotated
 
 from litestar.response.base import ASGIResponse
@@ -17,12 +17,12 @@ from msgspec import Meta
 from sky.api.errors import short, unknown_name
 from sky.api.operation import EVENTS, Ask, Header, operation
 from sky.api.reading import Query
-from sky.api.stream import Streamed
+from sky.api.stream import CutShort, Streamed
 from sky.api.unit import Services
 from sky.domain import compute, node, task
 from sky.domain.errors import CursorExpired, InvalidRequest, NotFound
 from sky.domain.lifecycle import Table
-from sky.store.events import REPLAY_PAGE, Filter, Subscription, frame, replay_to
+from sky.store.events import Filter, ForgottenError, Subscription, frame, is_full, replay_to
 from sky.store.views import events as views
 from sky.wire import v1
 
@@ -33,6 +33,7 @@ STALL_S = 60.0
 HEARTBEAT = b": still here\n\n"
 GREETING = b"retry: 1000\n: events follow\n\n"
 CURSOR_MAX = 2**62
+PIECE_BYTES = 256 * 1024
 
 
 def _told(table: Table) -> set[str]:
@@ -126,11 +127,14 @@ async def _frames(
     try:
         yield GREETING
         while True:
-            page, last = await unit.db.read(lambda c, after=cursor: replay_to(c, after, wanted))
+            try:
+                page, last = await unit.db.read(lambda c, after=cursor: replay_to(c, after, wanted))
+            except ForgottenError:  # it reads more slowly than events are dropped: it is told when it is back
+                raise CutShort from None
             if page:
                 cursor = page[-1].seq
                 yield b"".join(map(frame, page))
-            if len(page) < REPLAY_PAGE:
+            if not is_full(page):
                 break
         cursor = max(cursor, last)
         yield b"id: %d\n\n" % cursor
@@ -139,11 +143,26 @@ async def _frames(
             fresh = [d for d in arrived if d.event.seq == 0 or d.event.seq > cursor]
             if fresh:
                 cursor = max(cursor, fresh[-1].event.seq)
-                yield b"".join(d.frame for d in fresh)
+                for piece in _pieces(d.frame for d in fresh):
+                    yield piece
             elif not arrived and not subscription.over:
                 yield HEARTBEAT
     finally:
         unit.hub.unsubscribe(subscription)
+
+
+def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Frames joined, though not without end: what is joined is a copy that one reader has for itself."""
+    held: list[bytes] = []
+    size = 0
+    for content in frames:
+        held.append(content)
+        size += len(content)
+        if size >= PIECE_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 ROUTES = (follow_events,)

@@ -35,7 +35,7 @@ def start_of(connection: sa.Connection, after: int | None, wanted: Filter) -> in
     """
     last = last_seq(connection)
     if after is None:
-        return 0 if wanted.compute_id or wanted.task_id else last
+        return max(0, first_seq(connection) - 1) if wanted.compute_id or wanted.task_id else last
     if after > last:
         raise InvalidRequest(
             f"the cursor {after} is ahead of the newest event, {last}",

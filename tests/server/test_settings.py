@@ -1,0 +1,48 @@
+"""Settings: where they come from, and what is refused before anything is opened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sky.server.settings import SettingsError, load
+
+START_S = 30
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", "127.0.0.2"])
+def test_no_address_is_served_that_others_can_reach(tmp_path: Path, host: str) -> None:
+    with pytest.raises(SettingsError, match=r"host: .* is not a loopback address"):
+        load({"home": str(tmp_path), "host": host}, {})
+
+
+def test_a_daemon_that_would_be_reachable_does_not_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sky.server.main", "--home", str(tmp_path), "--host", "0.0.0.0"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=START_S)
+    assert ended.returncode == 2
+    assert "is not a loopback address" in ended.stderr
+    assert not (tmp_path / "sky.db").exists()
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_default(tmp_path: Path) -> None:
+    environment = {
+        "SKY_HOME": str(tmp_path),
+        "SKY_PORT": "1234",
+        "SKY_STOP_SECONDS": "7",
+        "SKY_LOG_LEVEL": "",
+    }
+    settings = load({"port": "4321"}, environment)
+    assert (settings.home, settings.port, settings.stop_seconds) == (tmp_path, 4321, 7.0)
+    assert settings.log_level == "info", "what is empty is not set"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("port", "70000"), ("stop_seconds", "-1"), ("full_sync", "perhaps"), ("events_kept_seconds", "0")],
+)
+def test_a_wrong_value_is_refused_and_named(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        load({"home": str(tmp_path), name: value}, {})
