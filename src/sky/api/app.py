@@ -32,9 +32,7 @@ from sky.api.jobs.buckets import Buckets
 from sky.api.jobs.route import is_ours, refused, understood
 from sky.api.operation import Operation, nothing, routed
 from sky.api.reading import JSON
-from sky.api.requests import follow as request_follow
-from sky.api.requests import logs as request_logs
-from sky.api.requests import submit as request_submit
+from sky.api.requests import face as requests
 from sky.api.stream import Whole
 from sky.api.unit import Services
 from sky.api.v1 import (
@@ -72,13 +70,6 @@ PUBLIC: tuple[HTTPRouteHandler, ...] = tuple(
     )
 )
 STYLE_ONLY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-
-
-REQUESTS: tuple[HTTPRouteHandler, ...] = (
-    *request_submit.ROUTES,
-    *request_follow.ROUTES,
-    *request_logs.ROUTES,
-)
 
 
 def operations() -> tuple[Operation, ...]:
@@ -157,7 +148,7 @@ def build_app(unit: Services) -> Guard:
             serve_document,
             serve_page,
             *jobs.ROUTES,
-            *REQUESTS,
+            *requests.ROUTES,
             *accounts.ROUTES,
             *admin_catalogue.ROUTES,
             *agent_blobs.ROUTES,

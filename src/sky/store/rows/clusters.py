@@ -1,6 +1,7 @@
 """Clusters and their jobs, as rows, and the snapshots that plans read.
 
-Decides: nothing. Never: moves a state (``tx`` does). Follows: jobs come in the order of their numbers.
+Decides: nothing. Never: moves a state (``tx`` does).
+Follows: jobs come in the order of their numbers.
 """
 
 from __future__ import annotations
