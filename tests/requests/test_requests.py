@@ -8,6 +8,8 @@ import hashlib
 import io
 import json
 import secrets
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -244,3 +246,12 @@ def test_a_request_is_found_by_how_its_id_begins_and_its_lines_are_followed(api:
     assert lines[-1]["end"]["status"] == "SUCCEEDED"
     rest = api.http.get("/api/stream", params={"request_id": request_id, "after": len(lines) - 1}).text
     assert len(rest.splitlines()) == 1
+
+
+def test_the_document_that_is_served_is_the_one_that_is_printed(api: Api) -> None:
+    served = api.http.get("/api/openapi.json").json()
+    printed = subprocess.run(
+        [sys.executable, "-m", "sky.server.openapi", "requests"], capture_output=True, check=True, timeout=60
+    )
+    assert served == json.loads(printed.stdout)
+    assert {"/launch", "/exec", "/status", "/api/get", "/api/stream", "/logs"} <= set(served["paths"])

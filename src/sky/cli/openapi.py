@@ -18,7 +18,7 @@ from sky.cli.errors import FAILED, CliError
 from sky.client import calls, calls_jobs, daemon
 from sky.client.errors import DaemonUnreachable
 
-DOCUMENTS = {"v1": calls.openapi, "jobs": calls_jobs.openapi}
+DOCUMENTS = {"v1": calls.openapi, "requests": calls.requests_openapi, "jobs": calls_jobs.openapi}
 MODULE = "sky.server.openapi"
 GENERATE_S = 60.0
 FETCH_PATIENCE_S = 2.0

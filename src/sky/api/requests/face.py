@@ -10,26 +10,42 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from litestar import get
+from litestar.connection import Request
 from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
 
 from sky.api.document import document_of
 from sky.api.operation import Operation
+from sky.api.reading import JSON
 from sky.api.requests import follow, logs, submit
+from sky.api.stream import Whole
 
 ABOUT = """\
 Requests: what is asked for is written down and answers under its id, for as long as it is kept.
 
-Each `POST` of a request's name answers at once with its id; `GET /api/get` waits for its result or its error,
-`GET /api/stream` follows what it says, and `POST /api/cancel` ends it. Requests survive the server: after a
-restart every id answers as before. A submission under an `Idempotency-Key` may be sent again, and is one request.
+Each `POST` of a request's name answers at once with its id; `GET /api/get` waits for its result or error,
+`GET /api/stream` follows what it says, and `POST /api/cancel` ends it. Requests survive the server: after
+a restart every id answers as before. A submission under an `Idempotency-Key` may be sent again, and is one request.
 """
 TAGS = {"Requests": "What can be asked for, and how it went."}
-ROUTES: tuple[HTTPRouteHandler, ...] = (*submit.ROUTES, *follow.ROUTES, *logs.ROUTES)
+DOCUMENT_PATH = "/api/openapi.json"
+PARTS: tuple[HTTPRouteHandler, ...] = (*submit.ROUTES, *follow.ROUTES, *logs.ROUTES)
+
+
+@get(DOCUMENT_PATH, include_in_schema=False)
+async def serve_document(request: Request[Any, Any, Any]) -> ASGIResponse:
+    """The document itself."""
+    del request
+    return Whole(document(), media=JSON)
+
+
+ROUTES: tuple[HTTPRouteHandler, ...] = (*PARTS, serve_document)
 
 
 def operations() -> tuple[Operation, ...]:
     """Every operation."""
-    return tuple(handler.opt["operation"] for handler in ROUTES)
+    return tuple(handler.opt["operation"] for handler in PARTS)
 
 
 @cache
