@@ -87,6 +87,14 @@ def test_a_wrong_compute_is_refused_and_nothing_is_written(api: Any, case: str) 
     assert [c["id"] for c in api("GET", "/v1/computes?limit=500").json["items"]] == before
 
 
+def test_what_a_text_has_to_be_is_said_in_words(api: Any, idle: dict[str, Any]) -> None:
+    named = api("POST", "/v1/computes", {"spec": spec(), "name": "a/b"}).error(400)
+    assert "name must be 1 to 63 letters, digits, dots" in named["message"]
+    body = {"compute": idle["id"], "function": "abc", "args_inline": ""}
+    hashed = api("POST", "/v1/tasks", body).error(400)
+    assert "function must be 64 hexadecimal digits" in hashed["message"]
+
+
 TASKS: dict[str, tuple[dict[str, Any], int]] = {
     "no compute": ({"function": MISSING}, 400),
     "unknown compute": ({"compute": "nobody", "function": MISSING, "args_inline": ""}, 404),

@@ -156,7 +156,7 @@ def _outcome(engine: Engine, name: str, keeper: Keeper, attached: int | None, *,
         return Outcome(failed=failed, timed_out=timed_out)
     status, code, killed = said.split()
     if status in ("created", "configured", "initialized"):
-        return Outcome(exit_code=attached, timed_out=timed_out)
+        return Outcome(exit_code=int(code) or attached, timed_out=timed_out)
     exit_code = int(code) if status != "running" else KILLED
     out_of_memory = exit_code == KILLED and not timed_out and (killed == "true" or keeper.memory_ran_out())
     if out_of_memory:

@@ -30,6 +30,7 @@ from sky.domain.errors import (
     Unauthorized,
 )
 from sky.wire.error import Error, ErrorCode
+from sky.wire.v1.base import NAME_PATTERN, SHA256_PATTERN
 
 VALUE_CHARS_MAX = 120
 NEAR: Final = 0.6
@@ -277,7 +278,7 @@ def _described(kind: Any) -> str | None:
     if word is None:
         return None
     if "pattern" in limits:
-        return f"{word} that matches {limits['pattern']}"
+        return _PATTERNS.get(limits["pattern"], f"{word} that matches {limits['pattern']}")
     low, high = limits.get("ge", limits.get("min_length")), limits.get("le", limits.get("max_length"))
     unit = " characters" if plain is str else ""
     of = " of" if plain is str else ""
@@ -288,6 +289,10 @@ def _described(kind: Any) -> str | None:
     return f"{word}{of} at least {low}{unit}" if low is not None else word
 
 
+_PATTERNS = {
+    NAME_PATTERN: "1 to 63 letters, digits, dots, dashes or underscores, a letter or digit first",
+    SHA256_PATTERN: "64 hexadecimal digits in lower case",
+}
 _WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",

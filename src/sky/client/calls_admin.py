@@ -78,6 +78,11 @@ def list_keys(account: str) -> Call[admin.KeyPage]:
     return getting(_at("accounts", account, "keys"), admin.KeyPage)
 
 
+def change_key(key: str, patch: admin.KeyPatch) -> Call[admin.Key]:
+    """Give a key a budget. Said twice, it is the same."""
+    return Call("PATCH", _at("keys", key), as_json(admin.Key), (), (IS_JSON,), encoder.encode(patch))
+
+
 def revoke_key(key: str) -> Call[admin.Key]:
     """Refuse a key from now on."""
     return Call("DELETE", _at("keys", key), as_json(admin.Key))

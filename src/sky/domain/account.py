@@ -38,6 +38,13 @@ class AccountLimited(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class AccountCapped(Fact):
+    """It has budgets, as JSON; None: none."""
+
+    caps: Any
+
+
+@dataclass(frozen=True, slots=True)
 class AccountSuspended(Fact):
     """An operator stopped it from submitting."""
 
@@ -56,6 +63,7 @@ _OPEN = frozenset({ACTIVE, SUSPENDED})
 MOVES: Table = {
     AccountEnabled: Move(_OPEN, None, None),
     AccountLimited: Move(_OPEN, None, None),
+    AccountCapped: Move(_OPEN, None, None),
     AccountSuspended: Move(frozenset({ACTIVE}), SUSPENDED, None),
     AccountResumed: Move(frozenset({SUSPENDED}), ACTIVE, None),
     AccountClosed: Move(_OPEN, CLOSED, None),

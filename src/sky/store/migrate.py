@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from sky.store import schema_requests
 from sky.store.engine import explain, make_engine
@@ -42,6 +42,12 @@ def upgrade(url: str) -> bool:
     """
     try:
         return _upgrade(url)
+    except (ArgumentError, ModuleNotFoundError) as error:
+        kind = url.partition(":")[0]
+        why = f"its driver {error.name!r} is not installed" if isinstance(error, ImportError) else "unknown"
+        raise UnusableDatabaseError(
+            f"a database of the kind {kind!r} cannot be used ({why}); name a SQLite file, or leave it out"
+        ) from error
     except DBAPIError as error:
         known = explain(error)
         shown = sa.make_url(url).render_as_string(hide_password=True)

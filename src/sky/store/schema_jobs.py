@@ -32,6 +32,7 @@ accounts = sa.Table(
     sa.Column("version", sa.Integer, nullable=False, default=1),
     sa.Column("enabled", sa.Boolean, nullable=False, default=False),
     sa.Column("limits", JSON),
+    sa.Column("caps", JSON),
     _us("created_us", required=True),
 )
 
@@ -112,6 +113,7 @@ jobs = sa.Table(
     sa.Column("truncated", sa.Boolean, nullable=False, default=False),
 )
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.seq)
+sa.Index("ix_jobs_finished", jobs.c.owner, jobs.c.finished_us)
 JOB_IS_LIVE = jobs.c.state.in_([sa.literal_column(f"'{s}'") for s in ("queued", "provisioning", "running")])
 sa.Index("ix_jobs_live", jobs.c.owner, jobs.c.tier, sqlite_where=JOB_IS_LIVE, postgresql_where=JOB_IS_LIVE)
 

@@ -59,8 +59,8 @@ def find(tx: Tx, ref: str) -> Row:
     return row
 
 
-def change(tx: Tx, ref: str, change_of: str, limits: Mapping[str, Any] | None = None) -> str:
-    """Enable, disable, limit, suspend, resume or close an account; returns its id."""
+def change(tx: Tx, ref: str, change_of: str, given: Mapping[str, Any] | None = None) -> str:
+    """Enable, disable, suspend, resume or close an account, or give it limits or budgets; returns its id."""
     row = find(tx, ref)
     account_id = row["id"]
     if row["state"] == a.CLOSED and change_of != "close":
@@ -69,7 +69,8 @@ def change(tx: Tx, ref: str, change_of: str, limits: Mapping[str, Any] | None = 
     facts: dict[str, Fact] = {
         "enable": a.AccountEnabled(account_id, enabled=True),
         "disable": a.AccountEnabled(account_id, enabled=False),
-        "limit": a.AccountLimited(account_id, dict(limits or {})),
+        "limit": a.AccountLimited(account_id, dict(given or {})),
+        "cap": a.AccountCapped(account_id, dict(given or {})),
         "suspend": a.AccountSuspended(account_id),
         "resume": a.AccountResumed(account_id),
         "close": a.AccountClosed(account_id),
@@ -98,7 +99,24 @@ def pay_in(
     return ledger.enter(tx, make(row["id"], payment, amount_micro, note))
 
 
-def create_key(tx: Tx, ref: str, name: str, scopes: tuple[str, ...], expires_us: int | None, key: str) -> str:
+def cap_key(tx: Tx, key_id: str, caps: Mapping[str, Any]) -> str:
+    """Give a key budgets; returns its id."""
+    if accounts.key(tx.connection, key_id) is None:
+        msg = f"there is no key {key_id!r}; `sky admin key list` shows those there are"
+        raise NotFound(msg, details={"key": key_id})
+    accounts.cap_key(tx, key_id, caps)
+    return key_id
+
+
+def create_key(
+    tx: Tx,
+    ref: str,
+    name: str,
+    scopes: tuple[str, ...],
+    expires_us: int | None,
+    key: str,
+    caps: Mapping[str, Any] | None = None,
+) -> str:
     """Keep a key of an account; returns its id. ``key`` is the key itself, of which only the hash is kept."""
     row = find(tx, ref)
     if row["state"] == a.CLOSED:
@@ -116,6 +134,7 @@ def create_key(tx: Tx, ref: str, name: str, scopes: tuple[str, ...], expires_us:
             "scopes": list(scopes),
             "created_us": tx.now_us,
             "expires_us": expires_us,
+            "caps": None if caps is None else dict(caps),
         },
     )
     return key_id

@@ -51,8 +51,6 @@ class Offering:
         reason = self.catalogue.unavailable(template)
         if reason is None and template.image == HOST_IMAGE and not self.host_jobs:
             return "it runs on the machine itself, which this deployment does not allow (allow_host_jobs)"
-        if reason is None and template.outputs and not self.artifacts:
-            return "it has outputs, and this deployment keeps none"
         return reason
 
 

@@ -14,6 +14,7 @@ from sky.domain import account as a
 from sky.domain import job as j
 from sky.domain import ledger as l
 from sky.domain.account import InUse, Limits, Violation
+from sky.domain.budget import Budget
 from sky.domain.catalogue import Place, Sku
 from sky.domain.errors import SkyError
 from sky.domain.job_errors import JobRefused
@@ -21,7 +22,7 @@ from sky.domain.money import hold_micro, usd_text
 from sky.kit import ids
 from sky.store.rows import jobs, ledger
 from sky.store.tx import Tx
-from sky.verbs import computes, holds, job_steps, tasks
+from sky.verbs import budgets, computes, holds, job_steps, tasks
 from sky.verbs.job_steps import JobRules
 
 LOCAL, CONSOLE = j.LOCAL, j.CONSOLE
@@ -29,13 +30,15 @@ LOCAL, CONSOLE = j.LOCAL, j.CONSOLE
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """Who asks: ``owner`` scopes everything, ``account_id`` has the money where we keep it."""
+    """Who asks: ``owner`` scopes everything, ``account_id`` has the money where we keep it; ``budgets`` are
+    what an operator lets it spend."""
 
     owner: str
     key_id: str
     backend: str
     account_id: str | None
     limits: Limits
+    budgets: tuple[Budget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Wanted:
 
 def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id: str | None = None) -> str:
     """Hold the money and write the job, or refuse and write nothing; returns its id."""
-    check_room(tx.connection, customer, wanted, platform)
+    check_room(tx.connection, customer, wanted, platform, tx.now_us)
     job_id = job_id or ids.new("job")
     if customer.account_id is not None:
         _hold(tx, customer.account_id, job_id, 1, wanted)
@@ -95,10 +98,12 @@ def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id:
     return job_id
 
 
-def check_room(connection: Any, customer: Customer, wanted: Wanted, platform: Limits) -> None:
-    """Refuse a job that is more than may be under way now."""
+def check_room(connection: Any, customer: Customer, wanted: Wanted, platform: Limits, now_us: int) -> None:
+    """Refuse a job that is more than may be under way now, or be spent."""
     used, in_all = jobs.in_use(connection, customer.owner), jobs.in_use(connection)
     check_quotas(customer, wanted, platform, used, in_all)
+    owner, key_id = customer.owner, customer.key_id
+    budgets.check(connection, customer.budgets, owner, key_id, wanted.ceiling_micro, now_us)
 
 
 def check_quotas(customer: Customer, wanted: Wanted, platform: Limits, used: InUse, in_all: InUse) -> None:
@@ -147,13 +152,18 @@ def _hold(tx: Tx, account_id: str, job_id: str, ordinal: int, wanted: Wanted) ->
     try:
         ledger.enter(tx, l.hold(account_id, job_id, ordinal, wanted.hold_micro))
     except l.BelowZero as short:
-        msg = (
-            f"the hold of {usd_text(wanted.hold_micro)} USD is more than the balance of "
-            f"{usd_text(short.balance_micro)} USD; the whole job may cost "
-            f"{usd_text(wanted.ceiling_micro)} USD. Nothing was held: top up, or choose "
-            "a shorter max_runtime_seconds or a cheaper sku"
-        )
-        raise JobRefused("insufficient_balance", msg) from None
+        raise short_of(wanted, short.balance_micro) from None
+
+
+def short_of(wanted: Wanted, balance_micro: int | None) -> JobRefused:
+    """The refusal of a job whose hold is more than the balance (None: nobody said what that is)."""
+    has = "" if balance_micro is None else f" of {usd_text(balance_micro)} USD"
+    msg = (
+        f"the hold of {usd_text(wanted.hold_micro)} USD is more than the balance{has}; the whole job may "
+        f"cost {usd_text(wanted.ceiling_micro)} USD. Nothing was held: top up, or choose "
+        "a shorter max_runtime_seconds or a cheaper sku"
+    )
+    return JobRefused("insufficient_balance", msg)
 
 
 def cancel(tx: Tx, row: Mapping[str, Any]) -> None:

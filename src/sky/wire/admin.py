@@ -36,11 +36,20 @@ Limits = dict[
 """What may be under way at once; null: no limit; left out: the deployment's. GPUs are by tier."""
 
 
+class Budget(Request, frozen=True):
+    """The most that may be spent in a day and in a month (in UTC); null: as much as there is. The whole of a
+    job counts when it is submitted, and what it was charged when it is over."""
+
+    day_usd: Amount | None = None
+    month_usd: Amount | None = None
+
+
 class AccountPatch(Request, frozen=True):
-    """What is to change of an account: its state, its limits, or both."""
+    """What is to change of an account: its state, its limits, its budget."""
 
     change: AccountChange | None = None
     limits: Limits | None = None
+    budget: Budget | None = None
 
 
 class PaymentCreate(Request, frozen=True):
@@ -64,6 +73,7 @@ class Account(Answer, frozen=True):
     held_usd: str
     limits: Limits
     created_at: datetime
+    budget: Budget = Budget()
 
 
 class AccountPage(Answer, frozen=True):
@@ -79,6 +89,13 @@ class KeyCreate(Request, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=2)] = ("jobs",)
     expires_in_seconds: Annotated[int, Meta(ge=1, le=315_360_000)] | None = None
+    budget: Budget | None = None
+
+
+class KeyPatch(Request, frozen=True):
+    """What is to change of a key."""
+
+    budget: Budget
 
 
 class Key(Answer, frozen=True):
@@ -93,6 +110,7 @@ class Key(Answer, frozen=True):
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     key: str | None = None
+    budget: Budget = Budget()
 
 
 class KeyPage(Answer, frozen=True):

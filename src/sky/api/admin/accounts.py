@@ -70,11 +70,13 @@ async def get_account(ask: Ask, account_id: str) -> ASGIResponse:
 
 @operation("PATCH", f"{ROOT}/accounts/{{account_id}}", tag=TAG, answers=admin.Account, errors=[NotFound])
 async def change_account(ask: Ask, account_id: str, body: admin.AccountPatch) -> ASGIResponse:
-    """Enable, disable, suspend, resume or close an account, or give it limits of its own."""
+    """Enable, disable, suspend, resume or close an account, or give it limits or a budget of its own."""
 
     def verb(tx: Tx) -> admin.Account:
         if body.limits is not None:
             verbs.change(tx, account_id, "limit", {**body.limits})
+        if body.budget is not None:
+            verbs.change(tx, account_id, "cap", _caps(body.budget))
         if body.change is not None:
             verbs.change(tx, account_id, body.change)
         return views.account(tx.connection, account_id)
@@ -121,11 +123,12 @@ async def list_entries(ask: Ask, account_id: str, query: PageQuery) -> ASGIRespo
 async def create_key(ask: Ask, account_id: str, body: admin.KeyCreate) -> ASGIResponse:
     """Make a key. Its text is in this answer, and can never be had again."""
     secret = verbs.new_key()
+    caps = None if body.budget is None else _caps(body.budget)
 
     def verb(tx: Tx) -> admin.Key:
         expires = body.expires_in_seconds
         expires_us = None if expires is None else tx.now_us + expires * SECOND_US
-        key_id = verbs.create_key(tx, account_id, body.name, body.scopes, expires_us, secret)
+        key_id = verbs.create_key(tx, account_id, body.name, body.scopes, expires_us, secret, caps)
         return views.key(_key(tx, key_id), secret)
 
     key = await ask.unit.db.write(verb)
@@ -136,6 +139,16 @@ async def create_key(ask: Ask, account_id: str, body: admin.KeyCreate) -> ASGIRe
 async def list_keys(ask: Ask, account_id: str) -> ASGIResponse:
     """List the keys of an account, oldest first."""
     return reply(await ask.unit.db.read(lambda c: views.keys(c, account_id)))
+
+
+@operation("PATCH", f"{ROOT}/keys/{{key_id}}", tag=TAG, answers=admin.Key, errors=[NotFound])
+async def change_key(ask: Ask, key_id: str, body: admin.KeyPatch) -> ASGIResponse:
+    """Give a key a budget of its own, within that of its account."""
+
+    def verb(tx: Tx) -> admin.Key:
+        return views.key(_key(tx, verbs.cap_key(tx, key_id, _caps(body.budget))))
+
+    return reply(await ask.unit.db.write(verb))
 
 
 @operation("DELETE", f"{ROOT}/keys/{{key_id}}", tag=TAG, answers=admin.Key, errors=[NotFound])
@@ -150,6 +163,12 @@ async def audit_ledger(ask: Ask) -> ASGIResponse:
     lines, findings, _ = await ask.unit.db.write(verbs.audit)
     told = tuple(admin.Finding(seq=f.seq, what=f.what) for f in findings)
     return reply(admin.Audit(lines=lines, ok=not told, findings=told))
+
+
+def _caps(budget: admin.Budget) -> dict[str, int]:
+    """A budget as it is kept."""
+    given = {"day_micro": budget.day_usd, "month_micro": budget.month_usd}
+    return {name: parse_usd(usd) for name, usd in given.items() if usd is not None}
 
 
 def _key(tx: Tx, key_id: str) -> dict[str, object]:
@@ -169,6 +188,7 @@ ROUTES = (
     list_entries,
     create_key,
     list_keys,
+    change_key,
     revoke_key,
     audit_ledger,
 )

@@ -17,11 +17,12 @@ from sky.api.selling import Balance, KeyHolder
 from sky.console.bridge import Bridge, Unavailable
 from sky.domain.account import Limits
 from sky.domain.job_errors import JobRefused
-from sky.domain.money import parse_usd, usd_text
+from sky.domain.money import parse_usd
 from sky.kit.clock import Clock
 from sky.store.db import Database
 from sky.store.rows import holds as rows
 from sky.verbs import holds
+from sky.verbs import jobs as verbs
 from sky.verbs.accounts import KEY_PREFIX, hash_of
 from sky.verbs.jobs import CONSOLE, Customer, Wanted
 from sky.wire import console as wire
@@ -113,13 +114,7 @@ def _refuse(answer: wire.HoldAnswer, wanted: Wanted) -> NoReturn:
     if answer.status == "over":
         msg = "the console gave this hold back already; nothing was submitted: submit again"
         raise JobRefused("console_unavailable", msg, after_s=AGAIN_S)
-    has = "" if answer.balance_usd is None else f" of {answer.balance_usd} USD"
-    msg = (
-        f"the hold of {usd_text(wanted.hold_micro)} USD is more than the balance{has}; the whole job may "
-        f"cost {usd_text(wanted.ceiling_micro)} USD. Nothing was held: top up, or choose "
-        "a shorter max_runtime_seconds or a cheaper sku"
-    )
-    raise JobRefused("insufficient_balance", msg)
+    raise verbs.short_of(wanted, None if answer.balance_usd is None else parse_usd(answer.balance_usd))
 
 
 def _not_decided(what: str, error: Unavailable) -> NoReturn:

@@ -32,6 +32,7 @@ the field at fault. Money is a decimal string in USD; moments are whole seconds 
 TAGS = {
     "catalogue": "What is sold, for anybody to read.",
     "jobs": "Jobs of the account that a key belongs to.",
+    "money": "Its balance, and what its jobs cost.",
     "meta": "The service itself.",
     "webhooks": "Addresses that hear of your jobs.",
     "internal": "Called by the node of a job, with the job's own token.",

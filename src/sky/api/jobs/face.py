@@ -14,7 +14,7 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
-from sky.api.jobs import artifacts, catalogue, files, read, submit, webhooks
+from sky.api.jobs import artifacts, catalogue, files, read, spending, submit, webhooks
 from sky.api.jobs.document import DOCUMENT_PATH, document_of
 from sky.api.jobs.route import JSON, JobAsk, JobOperation, route
 from sky.api.stream import Whole
@@ -29,7 +29,8 @@ async def get_openapi(ask: JobAsk) -> ASGIResponse:
 
 ROUTES: tuple[HTTPRouteHandler, ...] = tuple(
     chain(
-        (get_openapi,), *(module.ROUTES for module in (catalogue, submit, read, artifacts, files, webhooks))
+        (get_openapi,),
+        *(module.ROUTES for module in (catalogue, submit, read, spending, artifacts, files, webhooks)),
     )
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 from sky.api.selling import Balance, KeyHolder, limits_of
 from sky.domain import account as a
 from sky.domain.account import Limits
+from sky.domain.budget import ACCOUNT, KEY, budgets
 from sky.domain.job_errors import JobRefused
 from sky.kit.clock import Clock
 from sky.store.db import Database
@@ -69,6 +70,7 @@ def holder_of(row: Mapping[str, Any], usual: Limits) -> KeyHolder:
         backend=LOCAL,
         account_id=account_id,
         limits=limits_of(row["limits"], usual),
+        budgets=(*budgets(ACCOUNT, row["account_caps"]), *budgets(KEY, row["caps"])),
     )
     return KeyHolder(customer, scopes, refusal_of(row["account_state"], enabled=row["enabled"]))
 

@@ -52,6 +52,16 @@ REQUEST_CODES = (
     "invalid_metadata",
     "invalid_idempotency_key",
 )
+ESTIMATE_CODES = (
+    *REQUEST_CODES[:-1],
+    "insufficient_balance",
+    "compute_not_enabled",
+    "quota_exceeded",
+    "budget_exceeded",
+    "owner_unresolved",
+    "outputs_unsupported",
+    "upstream_unavailable",
+)
 
 
 @route(
@@ -67,6 +77,7 @@ REQUEST_CODES = (
         "insufficient_balance",
         "compute_not_enabled",
         "quota_exceeded",
+        "budget_exceeded",
         "idempotency_conflict",
         "placement_failed",
         "template_resolution_failed",
@@ -106,7 +117,8 @@ async def submit_job(ask: JobAsk) -> ASGIResponse:
     platform = ask.selling.settings.platform
     if holder.customer.backend == verbs.CONSOLE:
         # Said before the console is asked for money; whether it is still so is found when the job is written.
-        await ask.unit.db.read(lambda c: verbs.check_room(c, holder.customer, wanted, platform))
+        now_us = ask.unit.clock.now_us()
+        await ask.unit.db.read(lambda c: verbs.check_room(c, holder.customer, wanted, platform, now_us))
     async with ask.selling.accounts.held(holder.customer, wanted) as job_id:
         job, replayed = await ask.unit.db.write(
             lambda tx: _submit(tx, ask, holder, wanted, key, fingerprint, job_id)
@@ -172,14 +184,7 @@ def _submit(
     job_id: str | None,
 ) -> tuple[wire.Job, bool]:
     def make() -> str:
-        refused = holder.refused
-        if holder.customer.account_id is not None:
-            account = accounts.find(tx.connection, holder.customer.account_id)
-            if account is None:
-                raise JobRefused("owner_unresolved", "the account of this key is gone; nothing was submitted")
-            refused = refusal_of(account["state"], enabled=account["enabled"])
-        if refused is not None:
-            raise JobRefused(refused[0], refused[1])
+        may_submit(tx.connection, holder)
         return verbs.submit(tx, holder.customer, wanted, ask.selling.settings.platform, job_id)
 
     try:
@@ -187,6 +192,18 @@ def _submit(
     except IdempotencyConflict as error:
         raise JobRefused("idempotency_conflict", error.message) from None
     return _shown(tx, made), replayed
+
+
+def may_submit(connection: Any, holder: KeyHolder) -> None:
+    """Refuse a customer whose account may not submit now."""
+    refused = holder.refused
+    if holder.customer.account_id is not None:
+        account = accounts.find(connection, holder.customer.account_id)
+        if account is None:
+            raise JobRefused("owner_unresolved", "the account of this key is gone; nothing was submitted")
+        refused = refusal_of(account["state"], enabled=account["enabled"])
+    if refused is not None:
+        raise JobRefused(refused[0], refused[1])
 
 
 def _shown(tx: Tx, job_id: str) -> wire.Job:

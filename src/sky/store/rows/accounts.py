@@ -53,6 +53,11 @@ def key(connection: sa.Connection, key_id: str) -> Row | None:
     return one(connection, sa.select(api_keys).where(api_keys.c.id == key_id))
 
 
+def cap_key(tx: Tx, key_id: str, caps: Mapping[str, Any] | None) -> None:
+    """From now on that key has these budgets."""
+    tx.connection.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(caps=caps))
+
+
 def revoke_key(tx: Tx, key_id: str) -> None:
     """From now on that key is refused; revoked again, it stays as it was."""
     tx.connection.execute(
@@ -74,6 +79,7 @@ _KEY = prepared(
         accounts.c.state.label("account_state"),
         accounts.c.enabled,
         accounts.c.limits,
+        accounts.c.caps.label("account_caps"),
     )
     .select_from(api_keys.join(accounts, accounts.c.id == api_keys.c.account_id))
     .where(api_keys.c.sha256 == sa.bindparam("b_sha256"))

@@ -55,6 +55,7 @@ def key(row: Mapping[str, Any], secret: str | None = None) -> admin.Key:
         expires_at=None if row["expires_us"] is None else to_datetime(row["expires_us"]),
         revoked_at=None if row["revoked_us"] is None else to_datetime(row["revoked_us"]),
         key=secret,
+        budget=_budget(row["caps"]),
     )
 
 
@@ -105,4 +106,12 @@ def _account(connection: sa.Connection, row: Row) -> admin.Account:
         held_usd=usd_text(held),
         limits=row["limits"] or {},
         created_at=to_datetime(row["created_us"]),
+        budget=_budget(row["caps"]),
     )
+
+
+def _budget(caps: Mapping[str, Any] | None) -> admin.Budget:
+    """What is kept of a budget, as it is shown."""
+    kept = [(caps or {}).get(name) for name in ("day_micro", "month_micro")]
+    day, month = (None if micro is None else usd_text(micro) for micro in kept)
+    return admin.Budget(day_usd=day, month_usd=month)

@@ -15,6 +15,7 @@ NODES_MAX = 10_000
 INLINE_ARGUMENT_BYTES_MAX = 256 * 1024
 BATCH_TASKS_MAX = 1_000
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
 
 ComputeState = Literal[
     "requested", "provisioning", "recovering", "ready", "degraded", "deleting", "deleted", "failed"
@@ -57,7 +58,7 @@ DependencyState = Literal["ok", "unreachable"]
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 ShortText = Annotated[str, Meta(max_length=256)]
 Text = Annotated[str, Meta(max_length=4096)]
-Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Meta(pattern=SHA256_PATTERN)]
 Count = Annotated[int, Meta(ge=0, le=NODES_MAX)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 WholeSeconds = Annotated[int, Meta(ge=0, le=31_536_000)]

@@ -47,6 +47,7 @@ def _accounts() -> None:
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("enabled", sa.Boolean, nullable=False),
         sa.Column("limits", JSON),
+        sa.Column("caps", JSON),
         sa.Column("created_us", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("seq", name="pk_accounts"),
         sa.UniqueConstraint("id", name="uq_accounts_id"),
@@ -140,6 +141,7 @@ def _jobs() -> None:
     )
     _partial("ix_jobs_live", "jobs", ["owner", "tier"], "state IN ('queued', 'provisioning', 'running')")
     op.create_index("ix_jobs_owner", "jobs", ["owner", "seq"])
+    op.create_index("ix_jobs_finished", "jobs", ["owner", "finished_us"])
 
 
 def _console_orders() -> None:

@@ -1,0 +1,42 @@
+"""How much an account or a key may spend in a day or a month, as its operator set it.
+
+Decides: when a window begins (in UTC). What counts in it is what was charged, and all that jobs under way may
+still cost. Never: stops a job. Follows: since the whole of a job counts when it is submitted, no window is
+ever charged more than its budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+DAY, MONTH = "day", "month"
+KEY, ACCOUNT = "key", "account"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that may be spent: by a key or by its account (``of``), in a day or a month (``window``)."""
+
+    of: str
+    window: str
+    micro: int
+
+
+def budgets(of: str, caps: Mapping[str, Any] | None) -> Iterable[Budget]:
+    """What is kept of the budgets of a key or an account, as budgets."""
+    for window in (DAY, MONTH):
+        micro = (caps or {}).get(f"{window}_micro")
+        if micro is not None:
+            yield Budget(of, window, micro)
+
+
+def begun_us(window: str, now_us: int) -> int:
+    """When the day or the month of a moment began."""
+    begun = (_EPOCH + timedelta(microseconds=now_us)).replace(hour=0, minute=0, second=0, microsecond=0)
+    if window == MONTH:
+        begun = begun.replace(day=1)
+    return (begun - _EPOCH) // timedelta(microseconds=1)
