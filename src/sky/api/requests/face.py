@@ -26,7 +26,8 @@ Requests: what is asked for is written down and answers under its id, for as lon
 
 Each `POST` of a request's name answers at once with its id; `GET /api/get` waits for its result or error,
 `GET /api/stream` follows what it says, and `POST /api/cancel` ends it. Requests survive the server: after
-a restart every id answers as before. A submission under an `Idempotency-Key` may be sent again, and is one request.
+a restart every id answers as before. A submission under an `Idempotency-Key` may be sent again: it is one
+request.
 """
 TAGS = {"Requests": "What can be asked for, and how it went."}
 DOCUMENT_PATH = "/api/openapi.json"
