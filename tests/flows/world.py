@@ -27,6 +27,7 @@ from sky.providers.registry import Registry
 from sky.reconcile import wakes
 from sky.reconcile.dispatch import Dispatch
 from sky.reconcile.pool import RowPool
+from sky.reconcile.requests import Requests
 from sky.reconcile.runner import Runner
 from sky.server import wiring
 from sky.store import blobs
@@ -285,7 +286,7 @@ class World:
             bridge=self.bridge,
         )
         if self.hints:
-            self.db.follow(frozenset({Dispatch.name}), self.runner.follow)
+            self.db.follow(frozenset({Dispatch.name, Requests.name}), self.runner.follow)
         self.db.listen(lambda committed: self._wake(committed.keys))
 
     def _wake(self, keys: tuple[str, ...]) -> None:

@@ -171,7 +171,55 @@ def job_row(key: str, *, state: str = "queued", **more: Any) -> dict[str, Any]:
     return {**row, **more}
 
 
+def request_row(key: str, *, state: str = "PENDING", **more: Any) -> dict[str, Any]:
+    """A request for nothing."""
+    row = {"id": key, "name": "status", "state": state, "version": 1, "owner": "ann", "body": {}, "tries": 0}
+    return {**row, "created_us": 1, **more}
+
+
+def cluster_row(key: str, *, state: str = "INIT", **more: Any) -> dict[str, Any]:
+    """A cluster of one node."""
+    row = {
+        "id": key,
+        "name": key,
+        "state": state,
+        "version": 1,
+        "owner": "ann",
+        "compute_id": "cmp_1",
+        "num_nodes": 1,
+        "resources": {},
+        "specs": [],
+        "autostop_minutes": -1,
+        "autostop_down": False,
+        "next_job": 1,
+        "created_us": 1,
+        "launched_us": 1,
+        "busy_us": 1,
+    }
+    return {**row, **more}
+
+
+def cluster_job_row(key: str, *, state: str = "INIT", **more: Any) -> dict[str, Any]:
+    """A job of a cluster of its own."""
+    row = {
+        "id": key,
+        "cluster_id": f"clu_of_{key}"[:40],
+        "number": 1,
+        "owner": "ann",
+        "state": state,
+        "version": 1,
+        "body": {},
+        "num_nodes": 1,
+        "gpus": 0,
+        "submitted_us": 1,
+    }
+    return {**row, **more}
+
+
 ROWS: Mapping[str, Any] = {
+    "requests": request_row,
+    "clusters": cluster_row,
+    "cluster_jobs": cluster_job_row,
     "accounts": account_row,
     "jobs": job_row,
     "computes": compute_row,

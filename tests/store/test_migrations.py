@@ -16,7 +16,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from sky.store import migrate, schema_jobs
+from sky.store import migrate, schema_requests
 from sky.store.engine import make_engine
 from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
 
@@ -67,7 +67,7 @@ def test_alembic_sees_no_difference(database_url: str) -> None:
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
-        assert compare_metadata(context, schema_jobs.metadata) == []
+        assert compare_metadata(context, schema_requests.metadata) == []
     engine.dispose()
 
 

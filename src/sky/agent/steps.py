@@ -14,27 +14,35 @@ from typing import Any
 
 import msgspec
 
-from sky.agent import job_container, job_host, job_inputs, job_upload
+from sky.agent import job_container, job_host, job_inputs, job_upload, scripts
 from sky.agent.job_node import JobNode, mounts
 from sky.agent.payload import Packed
 from sky.wire import steps as wire
+from sky.wire.scripts import step_of
 from sky.wire.steps import HOST_IMAGE, Failed, Order, Outcome
+
+STEP_BYTES_MAX = 16 * 1024**2
+"""The longest content that names a step: a script with its environment."""
 
 
 class Step:
     """A step, by its name, as the thing to be called."""
 
-    def __init__(self, name: str) -> None:
-        """Raises TypeError for a name that is no step's."""
-        if name not in _STEPS:
+    def __init__(self, content: bytes) -> None:
+        """Raises TypeError for content that names no step."""
+        self._script = step_of(content)
+        name = wire.named(content) or ""
+        if self._script is None and name not in _STEPS:
             raise TypeError(f"there is no step {name[:40]!r}; this agent is older than its daemon")
-        self._do = _STEPS[name]
+        self._do = _STEPS.get(name, prepare)
 
     def __call__(self, *_: Any) -> Any:
         raise TypeError("a step is run with the arguments as they arrived")
 
     def run(self, content: bytes | None, path: str | None, node: JobNode) -> Packed:
         """Do it; returns its answer as a payload."""
+        if self._script is not None:
+            return Packed(wire.packed(scripts.do(self._script, content, path, node)))
         given = content if content is not None else Path(path or "").read_bytes()
         answer = wire.packed(self._do(msgspec.json.decode(given, type=Order), node))
         return Packed(answer)
@@ -43,9 +51,9 @@ class Step:
 def step_in(path: Path) -> Step | None:
     """The step that the content of a function names; None when it is a function that was pickled."""
     with path.open("rb") as file:
-        head = file.read(len(wire.MAGIC) + 64)
-    name = wire.named(head)
-    return None if name is None else Step(name)
+        if file.read(len(wire.MAGIC)) != wire.MAGIC:
+            return None
+        return Step(wire.MAGIC + file.read(STEP_BYTES_MAX))
 
 
 def prepare(order: Order, node: JobNode) -> Outcome:

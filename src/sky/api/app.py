@@ -32,6 +32,7 @@ from sky.api.jobs.buckets import Buckets
 from sky.api.jobs.route import is_ours, refused, understood
 from sky.api.operation import Operation, nothing, routed
 from sky.api.reading import JSON
+from sky.api.requests import face as requests
 from sky.api.stream import Whole
 from sky.api.unit import Services
 from sky.api.v1 import (
@@ -147,6 +148,7 @@ def build_app(unit: Services) -> Guard:
             serve_document,
             serve_page,
             *jobs.ROUTES,
+            *requests.ROUTES,
             *accounts.ROUTES,
             *admin_catalogue.ROUTES,
             *agent_blobs.ROUTES,

@@ -7,7 +7,7 @@ Follows: it cannot differ from what is validated, since both are read from the s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -45,7 +45,13 @@ TAGS = {
 }
 
 
-def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
+def document_of(
+    operations: Iterable[Operation],
+    *,
+    title: str = "Skyfleet control plane",
+    about: str = ABOUT,
+    tags: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """The whole document, for these operations."""
     known = sorted(operations, key=lambda op: (op.path, op.method))
     types: list[Any] = []
@@ -68,8 +74,8 @@ def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
     shown = {name: _tidy(schema) for name, schema in components.items() if name not in queries}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Skyfleet control plane", "version": VERSION, "description": ABOUT},
-        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        "info": {"title": title, "version": VERSION, "description": about},
+        "tags": [{"name": name, "description": text} for name, text in (tags or TAGS).items()],
         "paths": {path: paths[path] for path in sorted(paths)},
         "components": {
             "schemas": {name: shown[name] for name in sorted(shown)},

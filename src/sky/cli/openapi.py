@@ -18,7 +18,7 @@ from sky.cli.errors import FAILED, CliError
 from sky.client import calls, calls_jobs, daemon
 from sky.client.errors import DaemonUnreachable
 
-DOCUMENTS = {"v1": calls.openapi, "jobs": calls_jobs.openapi}
+DOCUMENTS = {"v1": calls.openapi, "requests": calls.requests_openapi, "jobs": calls_jobs.openapi}
 MODULE = "sky.server.openapi"
 GENERATE_S = 60.0
 FETCH_PATIENCE_S = 2.0
@@ -27,7 +27,8 @@ FETCH_PATIENCE_S = 2.0
 @only("openapi", "sky openapi v1", "sky openapi jobs > openapi.json", "sky openapi v1 --offline")
 def openapi(
     face: Annotated[
-        Literal["v1", "jobs"], Parameter(help="Which interface: the daemon's, or that of paid jobs.")
+        Literal["v1", "requests", "jobs"],
+        Parameter(help="Which interface: the daemon's, that of requests, or that of paid jobs."),
     ] = "v1",
     /,
     *,

@@ -71,6 +71,11 @@ def openapi() -> Call[bytes]:
     return Call("GET", "/v1/openapi.json", as_content)
 
 
+def requests_openapi() -> Call[bytes]:
+    """The served OpenAPI document of requests, as JSON bytes."""
+    return Call("GET", "/api/openapi.json", as_content)
+
+
 # ── computes ─────────────────────────────────────────────────────────────────────────────────────────
 
 

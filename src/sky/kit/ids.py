@@ -30,6 +30,9 @@ PREFIXES = {
     "job_event": "evt_",
     "webhook": "whe_",
     "delivery": "whd_",
+    "request": "req_",
+    "cluster": "clu_",
+    "cluster_job": "cjb_",
 }
 _CAPITALS = frozenset({"job", "job_event"})
 """Nouns whose ids are promised in capitals."""

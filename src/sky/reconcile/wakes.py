@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from sky.domain import compute as c
 from sky.domain import job as j
 from sky.domain import node as n
+from sky.domain import request as r
 from sky.domain import task as t
 from sky.store.tx import Born, Moved
 
@@ -43,11 +44,19 @@ def keys(about: Born | Moved) -> Iterator[str]:
         yield from _task(about)
     elif about.noun == "jobs":
         yield from _job(about)
+    elif about.noun == "requests":
+        yield from _request(about)
+    elif about.noun == "clusters":
+        yield from _cluster(about.row["id"])
+    elif about.noun == "cluster_jobs":
+        yield from _cluster(about.row["cluster_id"])
 
 
 def _born(about: Born) -> Iterator[str]:
     row = about.row
-    if about.noun in ("computes", "nodes", "jobs"):
+    if about.noun == "cluster_jobs":
+        yield f"clusters/{row['cluster_id']}"
+    if about.noun in ("computes", "nodes", "jobs", "requests", "clusters"):
         yield f"{about.noun}/{row['id']}"
     if about.noun == "nodes":
         yield f"~compute/{row['compute_id']}"
@@ -91,6 +100,18 @@ def _execution(about: Moved) -> Iterator[str]:
         yield f"~mail/{about.row['node_id']}"
     if isinstance(about.fact, _ENDED):
         yield f"dispatch/{about.row['compute_id']}"
+
+
+def _request(about: Moved) -> Iterator[str]:
+    row_id = about.row["id"]
+    yield f"~request/{row_id}"
+    if about.row["state"] not in r.DONE:
+        yield f"requests/{row_id}"
+
+
+def _cluster(cluster_id: str) -> Iterator[str]:
+    yield f"clusters/{cluster_id}"
+    yield f"~cluster/{cluster_id}"
 
 
 def _job(about: Moved) -> Iterator[str]:

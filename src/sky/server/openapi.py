@@ -7,8 +7,13 @@ import sys
 
 from sky.api import app
 from sky.api.jobs import face as jobs
+from sky.api.requests import face as requests
 
-FACES = {"v1": app.openapi_document, "jobs": jobs.openapi_document}
+FACES = {
+    "v1": app.openapi_document,
+    "requests": requests.openapi_document,
+    "jobs": jobs.openapi_document,
+}
 
 
 def main() -> int:

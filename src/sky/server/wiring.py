@@ -29,6 +29,7 @@ from sky.providers.local.provider import LocalProvider
 from sky.providers.registry import Registry, check_config
 from sky.reconcile import wakes
 from sky.reconcile.attempts import Attempts
+from sky.reconcile.clusters import Clusters
 from sky.reconcile.computes import Computes
 from sky.reconcile.dispatch import Dispatch
 from sky.reconcile.forget import Forget
@@ -38,6 +39,7 @@ from sky.reconcile.nodes import Nodes
 from sky.reconcile.offers import Offers
 from sky.reconcile.passes import InnerLoop, OuterLoop
 from sky.reconcile.pool import ProviderPool, RowPool
+from sky.reconcile.requests import Requests
 from sky.reconcile.retention import Keeper, Retention, Terms
 from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
@@ -185,14 +187,14 @@ def make_runner(
         Forget(events_kept_us),
     ]
     if jobs is not None:
-        loops += [Jobs(jobs), Retention(db, clock, *kept)]
+        loops += [Jobs(jobs), Retention(db, clock, *kept), Clusters(), Requests(jobs.rules)]
     if sealing is not None:
         loops.append(Webhooks(db, clock, sealing))
     if bridge is not None:
         loops.append(Holds(db, clock, bridge))
     runner = Runner(db, clock, loops, holder=holder, hints=hints)
     if hints:
-        db.follow(frozenset({Dispatch.name}), runner.follow)
+        db.follow(frozenset({Dispatch.name, Requests.name}), runner.follow)
     return runner
 
 

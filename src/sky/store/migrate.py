@@ -12,10 +12,10 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from sky.store import schema_jobs
+from sky.store import schema_requests
 from sky.store.engine import explain, make_engine
 
-HEAD = "0002"
+HEAD = "0003"
 FOLDER = Path(__file__).with_name("migrations")
 
 
@@ -89,7 +89,7 @@ def step_up(connection: sa.Connection) -> None:
 
 def _make(connection: sa.Connection) -> None:
     """Give an empty database the newest schema, and say so where Alembic looks."""
-    schema_jobs.metadata.create_all(connection)
+    schema_requests.metadata.create_all(connection)
     connection.execute(sa.schema.CreateTable(_VERSION))
     connection.execute(sa.insert(_VERSION).values(version_num=HEAD))
 

@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.kit.clock import SECOND_US
-from sky.store.prepared import prepared
+from sky.store.prepared import Prepared, prepared
 from sky.store.schema import computes, nodes, passes
+from sky.store.sql import insert_ignore
 from sky.store.tx import Tx
 
 DUE_KEYS_MAX = 1_000
@@ -62,6 +63,11 @@ def begin(tx: Tx, key: str) -> None:
     """Make a key due now, unless it is due at some moment already."""
     if _BEGIN.run(tx.connection, {"b_key": key, "b_now": tx.now_us}):
         tx.touch(key)
+
+
+def begun(tx: Tx, key: str) -> None:
+    """Have notes about a key that is new, so that its loop can take it up in this very transaction."""
+    _BEGUN.run(tx.connection, {"key": key, "version": 1, "failures": 0})
 
 
 def release(tx: Tx, holder: str) -> None:
@@ -177,6 +183,7 @@ _CLAIM = prepared(
     )
     .values(holder=sa.bindparam("b_holder"), held_until_us=sa.bindparam("b_until"))
 )
+_BEGUN = Prepared(lambda dialect, _: insert_ignore(dialect, passes, ["key", "version", "failures"]))
 _BEGIN = prepared(
     sa.update(passes)
     .where(passes.c.key == sa.bindparam("b_key"), passes.c.due_us.is_(None))

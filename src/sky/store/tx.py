@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from sky.domain import account, compute, job, node, task
+from sky.domain import account, cluster, cluster_job, compute, job, node, request, task
 from sky.domain.errors import IdempotencyConflict
 from sky.domain.lifecycle import Fact, Table, advance
 from sky.kit import codec
-from sky.store import schema, schema_jobs
+from sky.store import schema, schema_jobs, schema_requests
 from sky.store.payloads import payload_for
 from sky.store.prepared import Prepared, inserted, places, prepared
 from sky.store.sql import insert_ignore, upsert
@@ -80,6 +80,9 @@ NOUNS = (
     Noun("executions", schema.executions, task.EXECUTION_MOVES, ("id", "compute_id", "task_id", "node_id")),
     Noun("accounts", schema_jobs.accounts, account.MOVES, ("id",)),
     Noun("jobs", schema_jobs.jobs, job.MOVES, ("id", "owner", "compute_id")),
+    Noun("requests", schema_requests.requests, request.MOVES, ("id", "cluster_id")),
+    Noun("clusters", schema_requests.clusters, cluster.MOVES, ("id",)),
+    Noun("cluster_jobs", schema_requests.cluster_jobs, cluster_job.MOVES, ("id", "cluster_id")),
 )
 _HOME: dict[type[Fact], Noun] = {fact: noun for noun in NOUNS for fact in noun.moves}
 _BY_NAME = {noun.name: noun for noun in NOUNS}

@@ -23,7 +23,7 @@ from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.wire import webhooks as wire
 
-SECRET_FORM = "whsec_{}"
+_FORM = "whsec_{}"
 SECRET_BYTES = 32
 ENDPOINTS_MAX = 20
 OLD_SECRET_US = 24 * 3600 * 1_000_000
@@ -142,4 +142,4 @@ def _types(types: tuple[str, ...]) -> list[str]:
 
 def new_secret() -> str:
     """A fresh signing secret."""
-    return SECRET_FORM.format(base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode())
+    return _FORM.format(base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode())

@@ -92,9 +92,9 @@ def view(connection: sa.Connection, job_id: str) -> tuple[Row, JobView] | None:
         compute_error=None if error is None else error["message"],
         placement=_placement(node),
         last_seen_us=None if node is None else node["last_seen_us"],
-        prepare=_step(connection, row["prepare_task"]),
-        run=_step(connection, row["run_task"]),
-        upload=_step(connection, row["upload_task"]),
+        prepare=step_of(connection, row["prepare_task"]),
+        run=step_of(connection, row["run_task"]),
+        upload=step_of(connection, row["upload_task"]),
         started_us=row["started_us"],
         ended_us=row["ended_us"],
         exit_code=row["exit_code"],
@@ -126,7 +126,7 @@ def _placement(node: Row | None) -> dict[str, Any] | None:
     }
 
 
-def _step(connection: sa.Connection, task_id: str | None) -> StepView | None:
+def step_of(connection: sa.Connection, task_id: str | None) -> StepView | None:
     """One of a job's tasks, with what it returned or why it did not."""
     if task_id is None:
         return None

@@ -6,7 +6,7 @@ Follows: a cursor names a row of the owner's own; jobs come newest first, events
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,26 @@ def output(
         .limit(LOG_PAGE)
     )
     return [(row["seq"], _text(row["payload"])) for row in many(connection, query)]
+
+
+def prefixed_output(
+    connection: sa.Connection, ranks: Mapping[str, str], after_seq: int
+) -> list[tuple[int, str]]:
+    """What tasks printed after a place: (place, line or lines), each line behind the prefix of its task."""
+    if not ranks:
+        return []
+    query = (
+        sa.select(events.c.seq, events.c.task_id, events.c.payload)
+        .where(events.c.task_id.in_(list(ranks)), events.c.name == "node.console", events.c.seq > after_seq)
+        .order_by(events.c.seq)
+        .limit(LOG_PAGE)
+    )
+    found: list[tuple[int, str]] = []
+    for row in many(connection, query):
+        prefix = ranks[row["task_id"]]
+        lines = _text(row["payload"]).splitlines()
+        found.append((row["seq"], "\n".join(prefix + line for line in lines)))
+    return found
 
 
 def _text(payload: str) -> str:

@@ -1,0 +1,124 @@
+"""The steps of a cluster's job on a node: bring files, run a script.
+
+Decides: where a cluster's files are on a node, and how its scripts run there. Never: lets an archive write
+outside of where it belongs. Follows: a script that is stopped leaves no process; files that are there
+already are not brought again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+from sky.agent import leftovers
+from sky.agent.job_node import JobNode
+from sky.agent.surroundings import BOOT_VARIABLE
+from sky.wire.scripts import Bring, Script, Step
+from sky.wire.steps import Failed, Outcome
+
+WORKDIR = "sky_workdir"
+MARKS = ".sky_files"
+NOT_RUNNABLE = 126
+GRACE_S = 4.0
+"""Between SIGTERM and SIGKILL: less than an agent gives the worker that runs the script."""
+POLL_S = 0.2
+UNPACKED_BYTES_MAX = 100 * 1024**3
+PASSED = ("PATH", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME")
+
+
+def do(step: Step, content: bytes | None, path: str | None, node: JobNode) -> Outcome:
+    """Do a step; what comes along is the archive of one that brings files."""
+    home = _home(step.cluster)
+    (home / WORKDIR).mkdir(parents=True, exist_ok=True, mode=0o700)
+    if isinstance(step, Bring):
+        try:
+            _bring(step, content, path, home)
+        except (OSError, tarfile.TarError, ValueError) as error:
+            return Outcome(failed=Failed("files", f"{step.target}: {error}"))
+        return Outcome(exit_code=0)
+    return _run(step, home, node)
+
+
+def _home(cluster: str) -> Path:
+    """The home of a cluster on this node; its scripts find it as ``HOME``."""
+    return Path.cwd() / f"cluster-{cluster}"
+
+
+def _bring(step: Bring, content: bytes | None, path: str | None, home: Path) -> None:
+    target = _target(step.target, home)
+    mark = home / MARKS / step.digest
+    if mark.is_file() and mark.read_text() == str(target) and target.exists():
+        return
+    if step.clear and target.is_dir():
+        shutil.rmtree(target)
+    folder = target.parent if step.single else target
+    folder.mkdir(parents=True, exist_ok=True)
+    if content is not None:
+        path = str(home / f"{step.digest}.part")
+        Path(path).write_bytes(content)
+    with tarfile.open(path, mode="r:gz") as archive:
+        members = archive.getmembers()
+        if sum(member.size for member in members) > UNPACKED_BYTES_MAX:
+            raise ValueError(f"it unfolds to more than {UNPACKED_BYTES_MAX} bytes")
+        archive.extractall(folder, members, filter="data")
+        if step.single:
+            _rename(folder / members[0].name, target)
+    if content is not None:
+        Path(path or "").unlink()
+    mark.parent.mkdir(exist_ok=True)
+    mark.write_text(str(target))
+
+
+def _rename(brought: Path, target: Path) -> None:
+    if brought != target:
+        brought.replace(target)
+
+
+def _target(text: str, home: Path) -> Path:
+    """Where files go: ``~/`` is the cluster's home, what is relative its working folder."""
+    if text == "~" or text.startswith("~/"):
+        return home / text[2:]
+    return Path(text) if text.startswith("/") else home / WORKDIR / text
+
+
+def _run(step: Script, home: Path, node: JobNode) -> Outcome:
+    environment = {name: os.environ[name] for name in PASSED if name in os.environ}
+    environment |= {"HOME": str(home), "PWD": str(home / WORKDIR), **step.env, BOOT_VARIABLE: node.boot}
+    try:
+        process = subprocess.Popen(
+            ["bash", "-c", step.text],
+            cwd=home / WORKDIR,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Outcome(exit_code=NOT_RUNNABLE, failed=Failed("bash", f"bash cannot be started: {error}"))
+    try:
+        process.wait()
+    finally:
+        _end(process)
+    return Outcome(exit_code=_code(process.returncode))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        deadline_s = time.monotonic() + GRACE_S
+        while process.poll() is None and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+    leftovers.kill_session(process.pid)
+    process.wait()
+
+
+def _code(returned: int) -> int:
+    """An exit code as a shell tells it."""
+    return 128 - returned if returned < 0 else returned

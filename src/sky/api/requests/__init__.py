@@ -1,0 +1,1 @@
+"""Face 2: requests that answer under their id."""

@@ -1,0 +1,183 @@
+"""Requests by their ids: what they are, their result, what they say, their end.
+
+Decides: how long a look waits. Never: does what a request asks for. Follows: what a request's id begins
+with is enough where no other one begins so; a reader that comes back goes on behind the last line it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from litestar.response.base import ASGIResponse
+from msgspec import Meta
+
+from sky.api.operation import Ask, operation, reply
+from sky.api.reading import Query
+from sky.api.requests.show import record
+from sky.api.requests.versions import user_of
+from sky.api.stream import Streamed
+from sky.api.unit import RECHECK_S, WAIT_SECONDS_MAX
+from sky.domain.errors import InvalidRequest, NotFound
+from sky.domain.request import DONE
+from sky.kit import codec
+from sky.kit.version import VERSION
+from sky.store.rows import requests as rows
+from sky.store.sql import Row
+from sky.store.tx import Tx
+from sky.verbs import requests as verbs
+from sky.wire import requests as wire
+
+TAG = "Requests"
+LIST_MAX = 500
+LINES = "application/x-ndjson"
+RequestId = Annotated[str, Meta(min_length=4, max_length=64, description="A request's id, or how it begins.")]
+
+
+class GetQuery(Query, frozen=True):
+    """Which request, and how long to wait for its end."""
+
+    request_id: RequestId
+    wait: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX, description="Seconds.")] = WAIT_SECONDS_MAX
+
+
+@operation("GET", "/api/get", tag=TAG, answers=wire.RequestRecord, errors=[NotFound])
+async def get_request(ask: Ask, query: GetQuery) -> ASGIResponse:
+    """Wait for a request's end, and tell its result or its error.
+
+    After `wait` seconds it is told as it is, to be asked for again.
+    """
+    user_of(ask)
+    unit = ask.unit
+    row = await _found(ask, query.request_id)
+    deadline_s = unit.clock.monotonic_s() + query.wait
+    with unit.signals.listen(f"request/{row['id']}") as bell:
+        while True:
+            row = await _found(ask, row["id"])
+            left_s = deadline_s - unit.clock.monotonic_s()
+            if row["state"] in DONE or left_s <= 0:
+                return reply(record(row))
+            await bell.wait(min(left_s, RECHECK_S))
+
+
+class StreamQuery(Query, frozen=True):
+    """Which request's lines, and behind which one to begin."""
+
+    request_id: RequestId
+    after: Annotated[int, Meta(ge=0, description="The last line that was seen.")] = 0
+    follow: bool = True
+
+
+@operation("GET", "/api/stream", tag=TAG, answers=wire.RequestRecord, errors=[NotFound])
+async def stream_request(ask: Ask, query: StreamQuery) -> ASGIResponse:
+    """Follow what a request says, line by line, to its end.
+
+    JSON lines: `{"line": 1, "text": "..."}`, and `{"end": ...}` with the request behind the last one.
+    """
+    user_of(ask)
+    row = await _found(ask, query.request_id)
+    return Streamed(_lines(ask, row, query.after, query.follow), media=LINES)
+
+
+async def _lines(ask: Ask, row: Row, after: int, follow: bool) -> AsyncIterator[bytes]:
+    unit = ask.unit
+    with unit.signals.listen(f"request/{row['id']}") as bell:
+        while True:
+            row = await _found(ask, row["id"])
+            said = await unit.db.read(lambda c, n=after, i=row["id"]: rows.lines(c, i, n, wire.LINES_MAX))
+            for number, text in said:
+                after = number
+                yield codec.dumps({"line": number, "text": text}).encode() + b"\n"
+            if said:
+                continue
+            if row["state"] in DONE or not follow:
+                yield codec.dumps({"end": record(row)}).encode() + b"\n"
+                return
+            await bell.wait(RECHECK_S)
+
+
+class ListQuery(Query, frozen=True):
+    """Which requests are wanted."""
+
+    request_ids: tuple[str, ...] | None = None
+    all_status: bool = False
+    all_users: bool = False
+    cluster_name: Annotated[str, Meta(max_length=64)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
+
+
+@operation("GET", "/api/status", tag=TAG, answers=wire.RequestList, errors=[NotFound])
+async def list_requests(ask: Ask, query: ListQuery) -> ASGIResponse:
+    """List requests, newest first: those that are under way, or all."""
+    user = user_of(ask)
+    ids = query.request_ids or ()
+    found = await ask.unit.db.read(
+        lambda c: rows.page(
+            c,
+            owner=None if query.all_users else user,
+            all_status=query.all_status,
+            cluster=query.cluster_name,
+            limit=query.limit,
+            ids=ids,
+        )
+    )
+    for wanted in ids:
+        if not any(row["id"].startswith(wanted) for row in found):
+            raise _missing(wanted)
+    return reply(wire.RequestList(items=tuple(record(row) for row in found)))
+
+
+@operation("POST", "/api/cancel", tag=TAG, answers=wire.Cancelled, errors=[NotFound])
+async def cancel_requests(ask: Ask, body: wire.CancelRequests) -> ASGIResponse:
+    """Cancel requests: what they have begun ends too."""
+    user = user_of(ask)
+    named = None if body.request_ids is None else [await _found(ask, one) for one in body.request_ids]
+
+    def verb(tx: Tx) -> tuple[str, ...]:
+        wanted = named
+        if wanted is None:
+            owner = None if body.all_users else user
+            wanted = rows.page(tx.connection, owner=owner, all_status=False, cluster=None, limit=LIST_MAX)
+        fresh = [rows.find(tx.connection, row["id"]) for row in wanted]
+        return tuple(row["id"] for row in fresh if row is not None and verbs.cancel(tx, row))
+
+    return reply(wire.Cancelled(request_ids=await ask.unit.db.write(verb)))
+
+
+@operation("GET", "/api/health", tag=TAG, answers=wire.Health)
+async def get_health(ask: Ask) -> ASGIResponse:
+    """Say that the server is there, and what it speaks."""
+    return reply(
+        wire.Health(
+            status="healthy",
+            api_version=str(wire.API_VERSION),
+            min_compatible_api_version=str(wire.MIN_COMPATIBLE_API_VERSION),
+            version=VERSION,
+            commit="",
+            user={"name": user_of(ask)},
+            basic_auth_enabled=False,
+        )
+    )
+
+
+async def _found(ask: Ask, request_id: str) -> Row:
+    def read(connection: Any) -> list[Row]:
+        exact = rows.find(connection, request_id)
+        return [exact] if exact is not None else rows.matching(connection, request_id)
+
+    found = await ask.unit.db.read(read)
+    if not found:
+        raise _missing(request_id)
+    if len(found) > 1:
+        expected = "as much of the id as no other request begins with"
+        msg = f"several requests begin with {request_id!r}; give {expected}"
+        raise InvalidRequest(msg, details={"field": "request_id", "value": request_id, "expected": expected})
+    return found[0]
+
+
+def _missing(request_id: str) -> NotFound:
+    msg = f"there is no request {request_id!r}; `sky api status -a` lists those that are kept"
+    return NotFound(msg, details={"request": request_id})
+
+
+ROUTES = (get_request, stream_request, list_requests, cancel_requests, get_health)

@@ -1,0 +1,119 @@
+"""What the jobs of a cluster print, as it is printed.
+
+Decides: the form of a line: ``(name, rank=1) text`` where a job has several nodes. Never: keeps a line.
+Follows: a reader that comes back goes on behind the last place it has; the stream ends with the job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from litestar.response.base import ASGIResponse
+from msgspec import Meta
+
+from sky.api.operation import Ask, operation
+from sky.api.reading import Query
+from sky.api.requests.follow import LINES
+from sky.api.requests.versions import user_of
+from sky.api.stream import Streamed
+from sky.domain.cluster_job import DONE
+from sky.domain.errors import NotFound
+from sky.kit import codec
+from sky.store.events import Filter
+from sky.store.rows import clusters
+from sky.store.sql import Row
+from sky.store.views import jobs as views
+from sky.wire import requests as wire
+
+TAG = "Requests"
+POLL_S = 1.0
+
+
+class LogsQuery(Query, frozen=True):
+    """Behind which place to begin."""
+
+    after: Annotated[int, Meta(ge=0, description="The last place that was seen.")] = 0
+
+
+@operation("POST", "/logs", tag=TAG, answers=wire.RequestRecord, errors=[NotFound])
+async def tail_logs(ask: Ask, query: LogsQuery, body: wire.LogsBody) -> ASGIResponse:
+    """Follow what a job of a cluster prints, to its end.
+
+    JSON lines: `{"place": 7, "text": "..."}`, and `{"end": "SUCCEEDED", "exit_codes": [0]}` behind the last
+    one.
+    """
+    user_of(ask)
+    cluster, job = await ask.unit.db.read(lambda c: _job(c, body))
+    return Streamed(_lines(ask, cluster, job["number"], body, query.after), media=LINES)
+
+
+def _job(connection: Any, body: wire.LogsBody) -> tuple[Row, Row]:
+    cluster = clusters.named(connection, body.cluster_name)
+    if cluster is None:
+        msg = f"there is no cluster {body.cluster_name!r}"
+        raise NotFound(msg, details={"cluster": body.cluster_name})
+    if body.job_id is None:
+        newest = clusters.jobs(connection, cluster["id"], 1)
+        job = newest[0] if newest else None
+    else:
+        job = clusters.job(connection, cluster["id"], body.job_id)
+    if job is None:
+        shown = "no job" if body.job_id is None else f"no job {body.job_id}"
+        msg = f"cluster {body.cluster_name!r} has {shown}; `sky queue {body.cluster_name}` lists them"
+        raise NotFound(msg, details={"cluster": body.cluster_name, "job_id": body.job_id})
+    return cluster, job
+
+
+async def _lines(
+    ask: Ask, cluster: Row, number: int, body: wire.LogsBody, after: int
+) -> AsyncIterator[bytes]:
+    unit = ask.unit
+    kept: deque[bytes] | None = deque(maxlen=body.tail) if body.tail else None
+    while True:
+        job = await unit.db.read(lambda c: clusters.job(c, cluster["id"], number))
+        if job is None:
+            return
+        page = await unit.db.read(lambda c, n=after, found=job: views.prefixed_output(c, _prefixes(found), n))
+        for place, text in page:
+            after = place
+            line = codec.dumps({"place": place, "text": text}).encode() + b"\n"
+            if kept is None:
+                yield line
+            else:
+                kept.append(line)
+        if page:
+            continue
+        for line in kept or ():
+            yield line
+        kept = None
+        if job["state"] in DONE or not body.follow:
+            told = {"end": job["state"], "exit_codes": job["exit_codes"], "place": after}
+            yield codec.dumps(told).encode() + b"\n"
+            return
+        if not await _news(ask, cluster):
+            return
+
+
+def _prefixes(job: Row) -> dict[str, str]:
+    """What stands before each line of each of a job's tasks."""
+    begun: dict[str, list[str]] = job["setup_tasks"] or {}
+    name, several = job["name"] or "task", job["num_nodes"] > 1
+    found: dict[str, str] = {}
+    for what, tasks in (("setup", begun.get("setup", [])), (name, job["run_tasks"] or [])):
+        for rank, task_id in enumerate(tasks):
+            found[task_id] = f"({what}, rank={rank}) " if several else f"({what}) "
+    return found
+
+
+async def _news(ask: Ask, cluster: Row) -> bool:
+    subscription = ask.unit.hub.subscribe(Filter(compute_id=cluster["compute_id"]))
+    try:
+        await subscription.next(POLL_S)
+        return not subscription.over
+    finally:
+        ask.unit.hub.unsubscribe(subscription)
+
+
+ROUTES = (tail_logs,)

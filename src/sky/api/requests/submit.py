@@ -1,0 +1,69 @@
+"""Submitting requests: one route for each name.
+
+Decides: nothing; a request's body is its own shape, and what it leads to is the loop's. Never: waits for it.
+Follows: what can be done at once is done in the transaction that writes it down, so its answer has the
+result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+
+from sky.api.operation import Ask, operation, reply
+from sky.api.requests.show import record
+from sky.api.requests.versions import user_of
+from sky.domain.errors import IdempotencyConflict, NotFound
+from sky.store.rows import requests as rows
+from sky.verbs import requests as verbs
+from sky.wire import requests as wire
+
+TAG = "Requests"
+WORDS = {
+    "launch": "Have a task run on a cluster, which is made if there is none of that name",
+    "exec": "Have a task run on a cluster that is up, without its setup",
+    "status": "Show clusters",
+    "start": "Start a stopped cluster",
+    "stop": "Stop a cluster, and keep its disks",
+    "down": "Take a cluster down",
+    "autostop": "Say what happens to a cluster when it is idle",
+    "queue": "Show the jobs of a cluster",
+    "job_status": "Tell the states of jobs",
+    "cancel": "Cancel jobs of a cluster",
+    "check": "Look which clouds can be used",
+    "enabled_clouds": "List the clouds that can be used",
+    "cost_report": "Show what clusters have cost",
+}
+
+
+def _route(name: str, shape: type[wire.Body]) -> HTTPRouteHandler:
+    async def submit(ask: Ask, body: Any) -> ASGIResponse:
+        user = user_of(ask)
+        request_id, replayed = await ask.once(
+            lambda tx: verbs.submit(tx, name, body, user), lambda _tx, made: made, [user, body]
+        )
+        row = await ask.unit.db.read(lambda c: rows.find(c, request_id))
+        if row is None:
+            msg = f"request {request_id} was kept for its time and is gone; ask again with a new key"
+            raise NotFound(msg, details={"request": request_id})
+        told = wire.Submitted(request_id=request_id, record=record(row))
+        more = {"idempotency_replayed": "true"} if replayed else {}
+        return reply(told, 200, **{wire.REQUEST_HEADER: request_id}, **more)
+
+    submit.__name__ = name
+    submit.__doc__ = f"{WORDS[name]}.\n\nAnswers with the id of a request: its result is at `/api/get`."
+    submit.__annotations__ = {"ask": Ask, "body": shape, "return": ASGIResponse}
+    made = operation(
+        "POST",
+        f"/{name}",
+        tag=TAG,
+        answers=wire.Submitted,
+        keyed=True,
+        errors=[IdempotencyConflict, NotFound],
+    )
+    return made(submit)
+
+
+ROUTES = tuple(_route(name, shape) for name, shape in wire.BODIES.items())

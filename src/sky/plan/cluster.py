@@ -1,0 +1,216 @@
+"""What a cluster needs next: its state, its jobs in their order, and its end when nobody uses it.
+
+Decides: when a job's files are brought, its setup runs and its script runs; that a node that fails ends its
+job on all; when an idle cluster is stopped or taken down. Never: moves a machine.
+Follows: planning twice changes nothing; a cluster whose machines cannot be reached is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sky.domain import cluster as k
+from sky.domain import cluster_job as j
+from sky.domain import compute as c
+from sky.domain import task as t
+from sky.domain.cluster import ClusterView, JobView
+from sky.domain.job import StepView
+from sky.domain.lifecycle import Fact
+from sky.plan.decision import Decision
+
+JOBS_AT_ONCE_MAX = 4
+"""Jobs without GPUs that run on a cluster at the same time."""
+LOOK_AGAIN_US = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bring:
+    """Have a job's files brought to its nodes."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """Have a job's setup run on its nodes."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Have a job's script run on its nodes."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopTasks:
+    """Have a job's tasks stopped; ``error`` says why, None: somebody cancelled it."""
+
+    job_id: str
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TakeDown:
+    """Give the cluster's machines back, and its disks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Give the cluster's machines back, and keep its disks."""
+
+
+Action = Bring | SetUp | Run | StopTasks | TakeDown | Stop | Fact
+
+
+def plan(view: ClusterView, now_us: int) -> Decision[Action]:
+    """The next thing to do for ``view``: at most one."""
+    if view.state == k.DOWN:
+        if view.compute_state in c.ACCEPTING | {c.FAILED}:
+            return _do(TakeDown(), "it is down, and its machines are there")
+        return _wait("it is down")
+    if view.compute_state in (None, c.DELETING, c.DELETED):
+        return _gone(view, now_us)
+    if view.state == k.STOPPING:
+        if view.machines == 0:
+            return _do(k.ClusterStopped(view.id), "its machines are gone")
+        return _wait("its machines are being given back")
+    if view.state == k.STOPPED:
+        return _wait("it is stopped")
+    ready = view.compute_state == c.READY
+    if view.state == k.INIT and ready:
+        return _do(k.ClusterUp(view.id, now_us), "its machines are ready")
+    if view.state == k.UP and not ready:
+        return _do(k.ClusterImpaired(view.id), f"its compute is {view.compute_state}")
+    return _jobs(view, now_us)
+
+
+def _gone(view: ClusterView, now_us: int) -> Decision[Action]:
+    for job in view.jobs:
+        error = {"type": "ClusterDoesNotExist", "message": "its cluster was taken down"}
+        return _do(j.JobCancelled(job.id, now_us, error=error), "its cluster is gone")
+    return _do(k.ClusterDown(view.id, now_us), "its compute is gone")
+
+
+def _jobs(view: ClusterView, now_us: int) -> Decision[Action]:
+    again: int | None = None
+    for job in view.jobs:
+        action = _job(view, job, now_us)
+        if action is not None:
+            return _do(action, f"job {job.number} is {job.state}", now_us)
+        if job.state in (j.SETTING_UP, j.RUNNING):
+            again = now_us + LOOK_AGAIN_US if job.stopping else again
+    if view.jobs:
+        return _wait(f"{len(view.jobs)} jobs are under way", again)
+    return _idle(view, now_us)
+
+
+def _job(view: ClusterView, job: JobView, now_us: int) -> Action | None:
+    if job.state == j.INIT:
+        if view.state != k.UP:
+            return None
+        if job.brings:
+            return Bring(job.id)
+        return SetUp(job.id) if job.sets_up else j.JobQueued(job.id)
+    if job.state == j.SETTING_UP:
+        return _setting_up(job, now_us)
+    if job.state == j.PENDING:
+        return Run(job.id) if view.state == k.UP and _has_room(view, job) else None
+    return _running(job, now_us)
+
+
+def _has_room(view: ClusterView, job: JobView) -> bool:
+    """Whether a job may run now: those before it that wait go first."""
+    running = [other for other in view.jobs if other.state == j.RUNNING]
+    waiting = [other for other in view.jobs if other.state == j.PENDING]
+    if waiting[0].id != job.id:
+        return False
+    if job.gpus:
+        return job.gpus + sum(other.gpus for other in running) <= max(view.gpus, job.gpus)
+    return len(running) < JOBS_AT_ONCE_MAX
+
+
+def _setting_up(job: JobView, now_us: int) -> Action | None:
+    for steps, what in ((job.bring, "bringing its files"), (job.setup, "its setup")):
+        if not steps:
+            continue
+        bad = _bad(steps)
+        if bad is not None and not all(step.state in t.DONE for step in steps):
+            return None if job.stopping else StopTasks(job.id, _error(bad, what))
+        if not all(step.state in t.DONE for step in steps):
+            return None
+        if job.stopping and job.stop_error is None:
+            return j.JobCancelled(job.id, now_us)
+        if bad is not None or job.stopping:
+            error = job.stop_error or (None if bad is None else _error(bad, what))
+            kind = j.JobFailedSetup if what == "its setup" else j.JobFailedDriver
+            return kind(job.id, now_us, _codes(steps), error)
+    if job.sets_up and not job.setup:
+        return SetUp(job.id)
+    return j.JobQueued(job.id)
+
+
+def _running(job: JobView, now_us: int) -> Action | None:
+    bad = _bad(job.run)
+    over = all(step.state in t.DONE for step in job.run)
+    if not over:
+        return StopTasks(job.id, _error(bad, "its script")) if bad is not None and not job.stopping else None
+    codes = _codes(job.run)
+    if job.stopping and job.stop_error is None:
+        return j.JobCancelled(job.id, now_us, codes)
+    if job.stop_error is not None:
+        return j.JobFailed(job.id, now_us, codes, job.stop_error)
+    if bad is not None:
+        return j.JobFailed(job.id, now_us, codes, _error(bad, "its script"))
+    return j.JobSucceeded(job.id, now_us, codes)
+
+
+def _bad(steps: Sequence[StepView]) -> StepView | None:
+    """The first step that did not end with 0."""
+    for step in steps:
+        if step.state not in t.DONE:
+            continue
+        if step.state != t.SUCCEEDED or step.failed is not None or _code(step) not in (0, None):
+            return step
+    return None
+
+
+def _code(step: StepView) -> int | None:
+    return None if step.result is None else step.result.get("exit_code")
+
+
+def _codes(steps: Sequence[StepView]) -> list[int | None]:
+    return [_code(step) for step in steps]
+
+
+def _error(step: StepView, what: str) -> dict[str, Any]:
+    code = _code(step)
+    if step.failed is not None:
+        return {"type": "CommandError", "message": f"{what}: {step.failed['message']}"}
+    if code is not None:
+        return {"type": "CommandError", "message": f"{what} ended with {code}", "returncode": code}
+    why = step.message or f"its task is {step.state}"
+    return {"type": "CommandError", "message": f"{what} did not end by itself: {why}"}
+
+
+def _idle(view: ClusterView, now_us: int) -> Decision[Action]:
+    if view.autostop_minutes < 0 or view.state != k.UP:
+        return _wait("nothing runs on it")
+    due_us = view.busy_us + view.autostop_minutes * k.MINUTE_US
+    if now_us < due_us:
+        return _wait("it is idle", due_us)
+    if view.autostop_down or not view.can_stop:
+        return _do(TakeDown(), "it was idle for as long as it may")
+    return _do(Stop(), "it was idle for as long as it may")
+
+
+def _do(action: Action, why: str, again_us: int | None = None) -> Decision[Action]:
+    return Decision((action,), again_us, why)
+
+
+def _wait(why: str, again_us: int | None = None) -> Decision[Action]:
+    return Decision((), again_us, why)

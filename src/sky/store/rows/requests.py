@@ -1,0 +1,98 @@
+"""Requests and what they said, as rows.
+
+Decides: nothing. Never: moves a state (``tx`` does). Follows: the lines of a request are numbered from 1
+without a gap, so that a reader goes on behind the last one it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.domain.request import OPEN
+from sky.store.prepared import prepared
+from sky.store.schema_requests import request_lines, requests
+from sky.store.sql import Row, literals, many, one
+from sky.store.tx import Tx
+
+
+def find(connection: sa.Connection, request_id: str) -> Row | None:
+    """The request with that id."""
+    return one(connection, _REQUEST, {"b_id": request_id})
+
+
+def matching(connection: sa.Connection, prefix: str) -> list[Row]:
+    """Requests whose id begins so: two at most, for one must be told from several."""
+    query = sa.select(requests).where(requests.c.id.startswith(prefix, autoescape=True)).limit(2)
+    return many(connection, query)
+
+
+def page(
+    connection: sa.Connection,
+    *,
+    owner: str | None,
+    all_status: bool,
+    cluster: str | None,
+    limit: int,
+    ids: Sequence[str] = (),
+) -> list[Row]:
+    """Requests, newest first: those that are open, or all of them."""
+    query = sa.select(requests).order_by(requests.c.seq.desc()).limit(limit)
+    if owner is not None:
+        query = query.where(requests.c.owner == owner)
+    if ids:
+        query = query.where(sa.or_(*(requests.c.id.startswith(one_id, autoescape=True) for one_id in ids)))
+    elif not all_status:
+        query = query.where(requests.c.finished_us.is_(None))
+    if cluster is not None:
+        query = query.where(requests.c.cluster_name == cluster)
+    return many(connection, query)
+
+
+def open_of(connection: sa.Connection, cluster_id: str) -> list[str]:
+    """Ids of the requests that wait for a cluster."""
+    query = sa.select(requests.c.id).where(
+        requests.c.cluster_id == cluster_id, requests.c.state.in_(literals(OPEN))
+    )
+    return [row["id"] for row in many(connection, query)]
+
+
+def say(tx: Tx, request_id: str, *texts: str) -> None:
+    """Add lines to what a request says."""
+    last = _LAST.scalar(tx.connection, {"b_id": request_id}) or 0
+    rows = [
+        {"request_id": request_id, "index": last + place, "text": text, "at_us": tx.now_us}
+        for place, text in enumerate(texts, 1)
+    ]
+    tx.connection.execute(sa.insert(request_lines), rows)
+    tx.signal(f"request/{request_id}")
+
+
+def lines(connection: sa.Connection, request_id: str, after: int, limit: int) -> list[tuple[int, str]]:
+    """What a request said behind its line ``after``."""
+    query = (
+        sa.select(request_lines.c.index, request_lines.c.text)
+        .where(request_lines.c.request_id == request_id, request_lines.c.index > after)
+        .order_by(request_lines.c.index)
+        .limit(limit)
+    )
+    return [(row["index"], row["text"]) for row in many(connection, query)]
+
+
+def forget(tx: Tx, before_us: int, limit: int) -> int:
+    """Remove requests that ended before a moment; returns how many."""
+    found: list[Any] = list(
+        tx.connection.scalars(sa.select(requests.c.id).where(requests.c.finished_us < before_us).limit(limit))
+    )
+    if found:
+        tx.connection.execute(sa.delete(request_lines).where(request_lines.c.request_id.in_(found)))
+        tx.connection.execute(sa.delete(requests).where(requests.c.id.in_(found)))
+    return len(found)
+
+
+_REQUEST = prepared(sa.select(requests).where(requests.c.id == sa.bindparam("b_id")))
+_LAST = prepared(
+    sa.select(sa.func.max(request_lines.c.index)).where(request_lines.c.request_id == sa.bindparam("b_id"))
+)

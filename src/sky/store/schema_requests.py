@@ -1,0 +1,113 @@
+"""The tables of requests: requests and what they said, clusters, and their jobs.
+
+Decides: columns, keys and indexes. Never: what a state means (``domain``). Conventions are those of
+``schema``. Follows: a name means one live cluster; a job's number counts from 1 within its cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.store.schema import BIG, JSON, metadata
+
+
+def _seq() -> sa.Column[int]:
+    return sa.Column("seq", BIG, primary_key=True, autoincrement=True)
+
+
+def _us(name: str, *, required: bool = False) -> sa.Column[Any]:
+    return sa.Column(name, sa.BigInteger, nullable=not required)
+
+
+requests = sa.Table(
+    "requests",
+    metadata,
+    _seq(),
+    sa.Column("id", sa.String(40), nullable=False, unique=True),
+    sa.Column("name", sa.String(40), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False, default=1),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("cluster_name", sa.String(64)),
+    sa.Column("cluster_id", sa.String(40)),
+    sa.Column("job_number", sa.Integer),
+    sa.Column("body", JSON, nullable=False),
+    sa.Column("result", JSON),
+    sa.Column("error", JSON),
+    sa.Column("tries", sa.Integer, nullable=False, default=0),
+    _us("created_us", required=True),
+    _us("started_us"),
+    _us("again_us"),
+    _us("finished_us"),
+)
+_open = requests.c.finished_us.is_(None)
+sa.Index("ix_requests_open", requests.c.seq, sqlite_where=_open, postgresql_where=_open)
+
+request_lines = sa.Table(
+    "request_lines",
+    metadata,
+    sa.Column("request_id", sa.String(40), primary_key=True),
+    sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("text", sa.Text, nullable=False),
+    _us("at_us", required=True),
+    sqlite_with_rowid=False,
+)
+
+clusters = sa.Table(
+    "clusters",
+    metadata,
+    _seq(),
+    sa.Column("id", sa.String(40), nullable=False, unique=True),
+    sa.Column("name", sa.String(64), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False, default=1),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("compute_id", sa.String(40), nullable=False),
+    sa.Column("num_nodes", sa.Integer, nullable=False),
+    sa.Column("resources", JSON, nullable=False),
+    sa.Column("specs", JSON, nullable=False),
+    sa.Column("autostop_minutes", sa.Integer, nullable=False),
+    sa.Column("autostop_down", sa.Boolean, nullable=False),
+    sa.Column("next_job", sa.Integer, nullable=False),
+    sa.Column("last_use", sa.Text),
+    sa.Column("last_error", JSON),
+    _us("created_us", required=True),
+    _us("launched_us", required=True),
+    _us("busy_us", required=True),
+    _us("up_us"),
+    _us("removed_us"),
+)
+_live = clusters.c.removed_us.is_(None)
+sa.Index("uq_clusters_live_name", clusters.c.name, unique=True, sqlite_where=_live, postgresql_where=_live)
+
+cluster_jobs = sa.Table(
+    "cluster_jobs",
+    metadata,
+    _seq(),
+    sa.Column("id", sa.String(40), nullable=False, unique=True),
+    sa.Column("cluster_id", sa.String(40), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("name", sa.String(256)),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False, default=1),
+    sa.Column("body", JSON, nullable=False),
+    sa.Column("num_nodes", sa.Integer, nullable=False),
+    sa.Column("gpus", sa.Integer, nullable=False, default=0),
+    sa.Column("setup_tasks", JSON),
+    sa.Column("run_tasks", JSON),
+    sa.Column("exit_codes", JSON),
+    sa.Column("error", JSON),
+    sa.Column("stop_error", JSON),
+    _us("submitted_us", required=True),
+    _us("started_us"),
+    _us("stop_us"),
+    _us("ended_us"),
+    sa.UniqueConstraint("cluster_id", "number"),
+)
+_under_way = cluster_jobs.c.ended_us.is_(None)
+sa.Index(
+    "ix_cluster_jobs_open", cluster_jobs.c.cluster_id, sqlite_where=_under_way, postgresql_where=_under_way
+)

@@ -1,0 +1,135 @@
+"""Clusters and their jobs as the records that requests answer with.
+
+Decides: the fields of a record. Never: decides a state. Follows: what a cluster costs is the sum of its
+machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.domain.cluster import STOPPING
+from sky.domain.money import to_usd
+from sky.store.rows import clusters
+from sky.store.schema import nodes
+from sky.store.sql import Row, many
+
+CLUSTERS_MAX = 10_000
+JOBS_MAX = 10_000
+SECOND_US = 1_000_000
+
+
+def handle(connection: sa.Connection, row: Row) -> dict[str, Any]:
+    """What names a cluster to its user."""
+    ready = clusters.ready_nodes(connection, row["compute_id"])
+    return {
+        "cluster_name": row["name"],
+        "cluster_id": row["id"],
+        "compute_id": row["compute_id"],
+        "launched_nodes": row["num_nodes"],
+        "nodes": [
+            {"rank": node["rank"], "address": node["address"], "instance_type": _offer(node, "instance_type")}
+            for node in ready
+        ],
+    }
+
+
+def status(connection: sa.Connection, owner: str | None, names: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Records of live clusters, newest first: those with these names, or all."""
+    found = clusters.live(connection, owner, CLUSTERS_MAX)
+    return [record(connection, row) for row in found if names is None or row["name"] in names]
+
+
+def record(connection: sa.Connection, row: Row) -> dict[str, Any]:
+    """A cluster as it is shown."""
+    compute = clusters.compute(connection, row["compute_id"])
+    error = None if compute is None else compute["last_error"]
+    ready = clusters.ready_nodes(connection, row["compute_id"])
+    first: Mapping[str, Any] = ready[0] if ready else {}
+    return {
+        "name": row["name"],
+        "launched_at": row["launched_us"] // SECOND_US,
+        "handle": handle(connection, row),
+        "last_use": row["last_use"],
+        "status": "AUTOSTOPPING" if row["state"] == STOPPING else row["state"],
+        "autostop": row["autostop_minutes"],
+        "to_down": row["autostop_down"],
+        "user_name": row["owner"],
+        "nodes": row["num_nodes"],
+        "nodes_ready": len(ready),
+        "resources": row["resources"],
+        "cloud": first.get("provider_kind"),
+        "region": _offer(first, "region") if first else None,
+        "instance_type": _offer(first, "instance_type") if first else None,
+        "price_per_hour": to_usd(sum(node["price_micro"] for node in ready)),
+        "status_message": None if error is None or row["state"] == "UP" else error["message"],
+        "cluster_id": row["id"],
+    }
+
+
+def queue(connection: sa.Connection, row: Row, *, skip_finished: bool) -> list[dict[str, Any]]:
+    """A cluster's jobs, newest first."""
+    found = clusters.jobs(connection, row["id"], JOBS_MAX, open_only=skip_finished)
+    return [
+        {
+            "job_id": job["number"],
+            "job_name": job["name"],
+            "username": job["owner"],
+            "submitted_at": _seconds(job["submitted_us"]),
+            "start_at": _seconds(job["started_us"]),
+            "end_at": _seconds(job["ended_us"]),
+            "resources": f"{job['num_nodes']}x",
+            "status": job["state"],
+            "log_path": f"~/sky_logs/{row['name']}/{job['number']}",
+            "exit_codes": job["exit_codes"],
+            "error": None if job["error"] is None else job["error"]["message"],
+        }
+        for job in found
+    ]
+
+
+def job_states(connection: sa.Connection, row: Row, numbers: Sequence[int] | None) -> dict[str, str | None]:
+    """The states of jobs by their numbers; none named: of the newest."""
+    if numbers is None:
+        return {str(job["number"]): job["state"] for job in clusters.jobs(connection, row["id"], 1)}
+    found = {number: clusters.job(connection, row["id"], number) for number in numbers}
+    return {str(number): None if job is None else job["state"] for number, job in found.items()}
+
+
+def costs(connection: sa.Connection, owner: str | None) -> list[dict[str, Any]]:
+    """What each cluster has used of machines, those that are gone included."""
+    found = clusters.every(connection, owner, CLUSTERS_MAX)
+    return [_cost(connection, row) for row in found]
+
+
+def _cost(connection: sa.Connection, row: Row) -> dict[str, Any]:
+    query = sa.select(
+        nodes.c.price_micro, nodes.c.launched_us, nodes.c.terminated_us, nodes.c.last_seen_us
+    ).where(nodes.c.compute_id == row["compute_id"], nodes.c.launched_us.is_not(None))
+    used = cost = 0
+    for node in many(connection, query):
+        until = node["terminated_us"] or node["last_seen_us"] or node["launched_us"]
+        seconds = max(0, until - node["launched_us"]) // SECOND_US
+        used += seconds
+        cost += node["price_micro"] * seconds // 3_600
+    return {
+        "name": row["name"],
+        "launched_at": row["launched_us"] // SECOND_US,
+        "duration": used,
+        "num_nodes": row["num_nodes"],
+        "resources": row["resources"],
+        "status": None if row["removed_us"] is not None else row["state"],
+        "total_cost": to_usd(cost),
+    }
+
+
+def _offer(node: Mapping[str, Any], name: str) -> Any:
+    offer: Mapping[str, Any] = node.get("offer") or {}
+    return offer.get(name)
+
+
+def _seconds(moment_us: int | None) -> float | None:
+    return None if moment_us is None else moment_us / SECOND_US

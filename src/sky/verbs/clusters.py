@@ -1,0 +1,270 @@
+"""Clusters as requests ask for them: launch, start, stop, take down; and their jobs: submit, cancel.
+
+Decides: what each writes. Never: chooses a machine or runs a script; a cluster's compute and tasks are
+those of the engine. Follows: whatever holds for computes and calls holds for clusters and their jobs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sky.domain import cluster as k
+from sky.domain import cluster_job as j
+from sky.domain import request as r
+from sky.domain.errors import SkyError
+from sky.domain.nearby import hint
+from sky.domain.provider import Rules
+from sky.domain.request_errors import RequestFailure
+from sky.kit import ids
+from sky.store.rows import clusters, requests
+from sky.store.sql import Row
+from sky.store.tx import Tx
+from sky.verbs import computes, tasks
+from sky.wire import requests as wire
+from sky.wire import v1
+
+NEVER = -1
+JOBS_AT_ONCE = 4
+CLUSTERS_MAX = 10_000
+DAYS_OF_LEASE_S = 7 * 24 * 3600
+"""How long a cluster's nodes work on although no daemon can be reached."""
+
+
+def owner_key(cluster_id: str) -> str:
+    """The key under which a cluster's compute and tasks wake its loop."""
+    return f"clusters/{cluster_id}"
+
+
+def found(tx: Tx, name: str, user: str, *, all_users: bool = False) -> Row:
+    """The live cluster with that name. Raises RequestFailure."""
+    row = clusters.named(tx.connection, name)
+    if row is None:
+        known = [one["name"] for one in clusters.live(tx.connection, None, CLUSTERS_MAX)]
+        msg = f"there is no cluster {name!r}; {hint(name, known)}. `sky launch -c {name} ...` makes one"
+        raise RequestFailure("ClusterDoesNotExist", msg, cluster=name)
+    if row["owner"] != user and not all_users:
+        msg = f"cluster {name!r} belongs to {row['owner']}, not to {user}"
+        raise RequestFailure("ClusterOwnerIdentityMismatchError", msg, cluster=name)
+    return row
+
+
+def launch(tx: Tx, request: Row, body: wire.LaunchBody, rules: Rules) -> None:
+    """Begin a launch: a cluster where there is none, and a job on it."""
+    user = request["owner"]
+    name = body.cluster_name or f"sky-{secrets.token_hex(2)}-{user}"[:60]
+    row = clusters.named(tx.connection, name)
+    if row is None:
+        row = _make(tx, name, user, body, rules)
+        requests.say(tx, request["id"], f"launching cluster {name!r} with {body.task.num_nodes} nodes")
+    else:
+        row = found(tx, name, user)
+        _fits(row, body.task)
+        if row["state"] in (k.STOPPING, k.STOPPED):
+            msg = f"cluster {name!r} is {row['state']}; start it first: `sky start {name}`"
+            raise RequestFailure("ClusterNotUpError", msg, cluster=name)
+        requests.say(tx, request["id"], f"using cluster {name!r}")
+        if body.idle_minutes_to_autostop is not None:
+            autostop(tx, row, body.idle_minutes_to_autostop, down=body.down)
+    number = None
+    if body.task.run or body.task.setup or body.task.files:
+        number = submit(tx, row, user, body.task, setup=not body.no_setup)
+    tx.apply(r.RequestStarted(request["id"], tx.now_us, row["id"], number))
+
+
+def execute(tx: Tx, request: Row, body: wire.ExecBody) -> None:
+    """Begin an exec: a job on a cluster that is up, without a setup."""
+    row = found(tx, body.cluster_name, request["owner"])
+    if row["state"] != k.UP:
+        msg = f"cluster {body.cluster_name!r} is {row['state']}; jobs are submitted to one that is UP"
+        raise RequestFailure("ClusterNotUpError", msg, cluster=body.cluster_name)
+    _fits(row, body.task)
+    number = submit(tx, row, request["owner"], body.task, setup=False)
+    if body.down:
+        autostop(tx, row, 0, down=True)
+    tx.apply(r.RequestStarted(request["id"], tx.now_us, row["id"], number))
+
+
+def relaunch(tx: Tx, row: Row, rules: Rules) -> None:
+    """Ask for other machines in place of those that could not be had."""
+    computes.delete(tx, row["compute_id"], None)
+    specs = tuple(msgspec.convert(spec, v1.Spec) for spec in row["specs"])
+    ordered = bool(row["resources"].get("ordered"))
+    compute_id = _compute(tx, specs, row["num_nodes"], row["id"], rules, ordered=ordered)
+    tx.apply(k.ClusterRelaunched(row["id"], compute_id, tx.now_us))
+
+
+def take_down(tx: Tx, row: Row) -> None:
+    """A cluster ends: its jobs, its machines, its name."""
+    for job in clusters.jobs(tx.connection, row["id"], CLUSTERS_MAX, open_only=True):
+        error = {"type": "ClusterDoesNotExist", "message": "its cluster was taken down"}
+        tx.apply(j.JobCancelled(job["id"], tx.now_us, error=error))
+    tx.apply(k.ClusterDown(row["id"], tx.now_us))
+
+
+def give_back(tx: Tx, row: Row) -> None:
+    """Give the machines of a cluster back."""
+    computes.delete(tx, row["compute_id"], None)
+
+
+def autostop(tx: Tx, row: Row, minutes: int, *, down: bool) -> None:
+    """What happens to a cluster when it is idle."""
+    if minutes >= 0 and not down:
+        msg = (
+            f"cluster {row['name']!r} is on machines that keep nothing when they are stopped; "
+            "use --down to have it taken down instead"
+        )
+        raise RequestFailure("NotSupportedError", msg, cluster=row["name"])
+    tx.apply(k.ClusterAutostopSet(row["id"], minutes, down))
+
+
+def submit(tx: Tx, row: Row, user: str, task: wire.TaskConfig, *, setup: bool) -> int:
+    """Queue a job on a cluster; returns its number."""
+    number = row["next_job"]
+    body = msgspec.to_builtins(task)
+    if not setup:
+        body.pop("setup", None)
+    machine = task.machines[0]
+    tx.add(
+        "cluster_jobs",
+        [
+            {
+                "id": ids.new("cluster_job"),
+                "cluster_id": row["id"],
+                "number": number,
+                "name": task.name,
+                "owner": user,
+                "state": j.INIT,
+                "version": 1,
+                "body": body,
+                "num_nodes": task.num_nodes,
+                "gpus": machine.accelerator_count if machine.accelerator else 0,
+                "submitted_us": tx.now_us,
+            }
+        ],
+    )
+    tx.apply(k.ClusterUsed(row["id"], number + 1, task.name, tx.now_us))
+    return number
+
+
+def cancel_jobs(tx: Tx, row: Row, body: wire.CancelBody) -> list[int]:
+    """Cancel jobs of a cluster; returns the numbers of those that were under way."""
+    there = clusters.jobs(tx.connection, row["id"], CLUSTERS_MAX, open_only=True)
+    if body.job_ids is not None:
+        for number in body.job_ids:
+            if clusters.job(tx.connection, row["id"], number) is None:
+                msg = f"cluster {row['name']!r} has no job {number}; `sky queue {row['name']}` lists them"
+                raise RequestFailure("JobNotFoundError", msg, job_id=number)
+        there = [job for job in there if job["number"] in body.job_ids]
+    elif not body.all:
+        there = there[:1]
+    for job in there:
+        cancel_job(tx, job)
+    return sorted(job["number"] for job in there)
+
+
+def cancel_job(tx: Tx, job: Row, error: Any = None) -> None:
+    """End a job: at once where nothing of it is on a node, else when its nodes have stopped it."""
+    if job["state"] in (j.INIT, j.PENDING):
+        tx.apply(j.JobCancelled(job["id"], tx.now_us, error=error))
+        return
+    if job["stop_us"] is None:
+        tx.apply(j.JobStopAsked(job["id"], tx.now_us, error))
+    for task_id in _tasks(job):
+        tasks.cancel(tx, task_id)
+
+
+def _tasks(job: Row) -> Sequence[str]:
+    begun: dict[str, list[str]] = job["setup_tasks"] or {}
+    return [*begun.get("bring", ()), *begun.get("setup", ()), *(job["run_tasks"] or ())]
+
+
+def _fits(row: Row, task: wire.TaskConfig) -> None:
+    if task.num_nodes > row["num_nodes"]:
+        msg = (
+            f"cluster {row['name']!r} has {row['num_nodes']} nodes, and the task wants {task.num_nodes}; "
+            "launch it on another cluster"
+        )
+        raise RequestFailure("ResourcesMismatchError", msg, cluster=row["name"])
+    wanted = {(m.accelerator or "").lower() for m in task.machines} - {""}
+    there = {str(spec.get("accelerator") or "").lower() for spec in row["specs"]} - {""}
+    if wanted and not wanted & there:
+        has, wants = ", ".join(sorted(there)) or "no", ", ".join(sorted(wanted))
+        msg = f"cluster {row['name']!r} has {has} GPUs, and the task wants {wants}"
+        raise RequestFailure("ResourcesMismatchError", msg, cluster=row["name"])
+
+
+def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules) -> Row:
+    task = body.task
+    cluster_id = ids.new("cluster")
+    specs = tuple(spec_of(machine) for machine in task.machines)
+    spot = any(machine.use_spot for machine in task.machines)
+    compute_id = _compute(tx, specs, task.num_nodes, cluster_id, rules, ordered=task.ordered, spot=spot)
+    minutes = NEVER if body.idle_minutes_to_autostop is None else body.idle_minutes_to_autostop
+    if body.down and body.idle_minutes_to_autostop is None:
+        minutes = 0
+    row = {
+        "id": cluster_id,
+        "name": name,
+        "state": k.INIT,
+        "version": 1,
+        "owner": user,
+        "compute_id": compute_id,
+        "num_nodes": task.num_nodes,
+        "resources": {"machines": [msgspec.to_builtins(m) for m in task.machines], "ordered": task.ordered},
+        "specs": [msgspec.to_builtins(spec) for spec in specs],
+        "autostop_minutes": NEVER,
+        "autostop_down": False,
+        "next_job": 1,
+        "created_us": tx.now_us,
+        "launched_us": tx.now_us,
+        "busy_us": tx.now_us,
+    }
+    tx.add("clusters", [row])
+    made = clusters.find(tx.connection, cluster_id)
+    if made is None:
+        msg = f"cluster {cluster_id} was written in this transaction and is not there"
+        raise RuntimeError(msg)
+    if minutes >= 0:
+        autostop(tx, made, minutes, down=body.down)
+    return made
+
+
+def _compute(
+    tx: Tx,
+    specs: tuple[v1.Spec, ...],
+    num_nodes: int,
+    cluster_id: str,
+    rules: Rules,
+    *,
+    ordered: bool,
+    spot: bool = False,
+) -> str:
+    spec = v1.ComputeSpec(
+        specs=specs,
+        nodes=v1.NodeBounds(desired=num_nodes),
+        selection="first" if ordered else "cheapest",
+        allocation="spot" if spot else "on_demand",
+        worker=v1.Worker(concurrency=JOBS_AT_ONCE, executor="process"),
+        ttl=DAYS_OF_LEASE_S,
+    )
+    try:
+        return computes.create(tx, v1.ComputeCreate(spec=spec), rules, owner=owner_key(cluster_id))
+    except SkyError as refused:
+        raise RequestFailure("ResourcesUnavailableError", refused.message) from refused
+
+
+def spec_of(machine: wire.Machine) -> v1.Spec:
+    """What the engine is asked for: without an infra, this computer."""
+    return v1.Spec(
+        provider=v1.ProviderRef(kind=machine.infra or "local"),
+        accelerator=machine.accelerator,
+        accelerator_count=machine.accelerator_count if machine.accelerator else 1,
+        cpus=machine.cpus,
+        memory_gb=machine.memory_gb,
+        region=machine.region,
+        max_hourly_cost=machine.max_hourly_cost,
+    )

@@ -1,0 +1,69 @@
+"""Requests as they are submitted and cancelled.
+
+Decides: what a submission writes. Never: does what is asked (the loop of requests does, usually in the same
+transaction). Follows: a request that was acknowledged is a row, and answers under its id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sky.domain import request as r
+from sky.domain.request_errors import RequestFailure
+from sky.kit import ids
+from sky.store import passes
+from sky.store.rows import clusters, requests
+from sky.store.sql import Row
+from sky.store.tx import Tx
+from sky.verbs import clusters as cluster_verbs
+from sky.wire import requests as wire
+
+
+def submit(tx: Tx, name: str, body: wire.Body, user: str) -> str:
+    """Write a request down; returns its id."""
+    request_id = ids.new("request").removeprefix(ids.PREFIXES["request"])
+    row = {
+        "id": request_id,
+        "name": name,
+        "state": r.PENDING,
+        "version": 1,
+        "owner": user,
+        "cluster_name": getattr(body, "cluster_name", None),
+        "body": msgspec.to_builtins(body),
+        "tries": 0,
+        "created_us": tx.now_us,
+    }
+    tx.add("requests", [row])
+    passes.begun(tx, f"requests/{request_id}")  # so that its loop can take it up in this very transaction
+    return request_id
+
+
+def cancel(tx: Tx, row: Row) -> bool:
+    """Cancel a request: what it began ends too, and leaves no machine half-bought. False when it was over."""
+    if row["state"] in r.DONE:
+        return False
+    error = RequestFailure("RequestCancelled", f"request {row['id']} was cancelled").record()
+    tx.apply(r.RequestCancelled(row["id"], error, tx.now_us))
+    requests.say(tx, row["id"], "cancelled")
+    _undo(tx, row)
+    return True
+
+
+def _undo(tx: Tx, row: Row) -> None:
+    """Take back what a cancelled launch or exec has begun: its job, and a cluster that it made and nobody
+    else uses."""
+    if row["cluster_id"] is None or row["name"] not in ("launch", "exec"):
+        return
+    cluster = clusters.find(tx.connection, row["cluster_id"])
+    if cluster is None or cluster["removed_us"] is not None:
+        return
+    if row["job_number"] is not None:
+        job = clusters.job(tx.connection, cluster["id"], row["job_number"])
+        if job is not None and job["ended_us"] is None:
+            cluster_verbs.cancel_job(tx, job)
+    others: list[Any] = [one for one in requests.open_of(tx.connection, cluster["id"]) if one != row["id"]]
+    jobs = clusters.jobs(tx.connection, cluster["id"], 1, open_only=True)
+    if row["name"] == "launch" and cluster["up_us"] is None and not others and not jobs:
+        cluster_verbs.take_down(tx, cluster)
