@@ -1,4 +1,4 @@
-"""What a deployment's settings make of the face: sold nothing, slow rates, small limits; and what is public."""
+"""What a deployment's settings make of the face: nothing sold, slow rates, small limits; what is public."""
 
 from __future__ import annotations
 

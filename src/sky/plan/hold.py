@@ -43,8 +43,8 @@ Action = GiveUp | Release | Extend | Settle
 
 
 def plan(view: HoldView, now_us: int, *, orphan_us: int) -> Decision[Action]:
-    """The next thing to tell the console: at most one. ``orphan_us``: how long after its order a hold may wait
-    for its job, longer than a submit takes."""
+    """The next thing to tell the console: at most one. ``orphan_us``: how long after its order a hold may
+    wait for its job, longer than a submit takes."""
     noted = view.noted
     if view.job_state is None:
         if noted is None:
