@@ -14,7 +14,7 @@ from tests.jobs.secure import CONTENT
 from tests.jobs.shop import Customer, body
 from tests.jobs.test_containers import inside, log, submitted
 
-from sky.agent import job_inputs, job_upload
+from sky.agent import job_upload
 from sky.agent.job_node import JobNode
 from sky.wire.steps import Order
 
@@ -105,29 +105,6 @@ def test_an_input_at_no_public_address_is_not_asked_for(customer: Customer) -> N
         assert job["error"]["code"] == "input_unavailable"
         assert "no public address" in job["error"]["message"]
         assert address in job["error"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("address", "public"),
-    [
-        ("93.184.216.34", True),
-        ("2606:4700::1111", True),
-        ("10.0.0.1", False),
-        ("192.168.1.1", False),
-        ("100.64.0.1", False),
-        ("169.254.169.254", False),
-        ("0.0.0.0", False),
-        ("224.0.0.1", False),
-        ("::1", False),
-        ("fe80::1%eth0", False),
-        ("fd00:ec2::254", False),
-        ("::ffff:127.0.0.1", False),
-        ("64:ff9b::a9fe:a9fe", False),
-        ("2002:7f00:1::", False),
-    ],
-)
-def test_which_addresses_are_public(address: str, public: bool) -> None:
-    assert job_inputs.public(address) is public
 
 
 # ── outputs ─────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import pytest
 from aiohttp.abc import ResolveResult
 
 from sky.reconcile import sender
-from sky.reconcile.sender import NotPublicError, PublicResolver, check_address
+from sky.reconcile.sender import NotPublicError, PublicResolver, Sender, check_address
 
 
 def is_public(address: str) -> bool:
@@ -77,3 +77,27 @@ async def test_a_name_with_one_private_address_among_public_ones_is_refused(
         await resolver.resolve("x", 443)
     del found[1]
     assert await resolver.resolve("x", 443) == found
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127。0。0。1",
+        "①②⑦.0.0.1",
+        "127.0.0.\uff11",
+        "0x7f.1",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+    ],
+)
+async def test_this_computer_is_not_connected_to_however_it_is_spelled(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        url = f"https://{host}:{listener.getsockname()[1]}/"
+        sent = await Sender(loopback=False).send(url, "evt_1", 1, b"{}", ["whsec_" + "A" * 44])
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert sent.error is not None
+    assert "no public address" in sent.error

@@ -9,7 +9,6 @@ Follows: a file is under its name only once it is whole; what may pass is tried 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import os
 import socket
 import ssl
@@ -18,7 +17,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from sky.agent.job_node import JobNode, tell
-from sky.kit import backoff
+from sky.kit import addresses, backoff
 from sky.wire.steps import Failed, Input, Order
 
 INPUT_BYTES_MAX = 100 * 1024**3
@@ -30,7 +29,6 @@ TRIES_MAX = 3
 RETRY_LONGEST_S = 5.0
 CHUNK_BYTES = 1024 * 1024
 ADDRESSES_MAX = 8
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _AGENT = "skyfleet"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -204,10 +202,10 @@ def _connected(url: SplitResult, *, private: bool) -> _Pinned:
         raise _Refused("its address names no host") from None
     except OSError as error:
         raise _Again(f"the name {name} cannot be resolved: {error.strerror or error}") from error
-    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))[:ADDRESSES_MAX]
-    allowed = [address for address in addresses if private or public(address)]
+    there = list(dict.fromkeys(str(one[4][0]) for one in found))[:ADDRESSES_MAX]
+    allowed = [address for address in there if private or addresses.is_public(address)]
     if not allowed:
-        raise _Refused(f"{name} is at {', '.join(addresses)}, which is no public address")
+        raise _Refused(f"{name} is at {', '.join(there)}, which is no public address")
     last = "no address answers"
     for address in allowed:
         connection = _Pinned(name, port, address)
@@ -220,19 +218,6 @@ def _connected(url: SplitResult, *, private: bool) -> _Pinned:
         else:
             return connection
     raise _Again(last)
-
-
-def public(address: str) -> bool:
-    """Whether an address is one that the whole internet sees, itself and what is wrapped in it."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if not ip.is_global or ip.is_multicast:
-        return False
-    if isinstance(ip, ipaddress.IPv4Address):
-        return True
-    inner = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-    if ip in NAT64:
-        inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
-    return all(one.is_global for one in inner if one is not None)
 
 
 def _plain(error: Exception) -> str:

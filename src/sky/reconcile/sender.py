@@ -14,10 +14,11 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from sky.kit import addresses
 
 TIMEOUT_S = 15.0
 ANSWER_BYTES_MAX = 64 * 1024
@@ -65,13 +66,9 @@ class PublicResolver(AbstractResolver):
 
 def check_address(text: str, *, loopback: bool) -> None:
     """Refuse an address that is not public. Raises NotPublicError."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        address = mapped
-    if loopback and address.is_loopback:
+    if loopback and ipaddress.ip_address(text.partition("%")[0]).is_loopback:
         return
-    if not address.is_global or address.is_multicast:
+    if not addresses.is_public(text):
         raise NotPublicError(f"{text} is no public address")
 
 
@@ -113,9 +110,11 @@ class Sender:
             "webhook-signature": signature(secrets, message_id, timestamp, body),
         }
         try:
-            self._check_literal(url)
             connector = aiohttp.TCPConnector(
-                resolver=PublicResolver(loopback=self._loopback), force_close=True, use_dns_cache=False
+                resolver=PublicResolver(loopback=self._loopback),
+                force_close=True,
+                use_dns_cache=False,
+                socket_factory=self._socket,
             )
             timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
             async with (
@@ -129,11 +128,9 @@ class Sender:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Sent(None, _reason(error))
 
-    def _check_literal(self, url: str) -> None:
-        """An address that is written as numbers is looked up by nobody, so it is looked at here."""
-        host = urlsplit(url).hostname or ""
-        try:
-            ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return
-        check_address(host, loopback=self._loopback)
+    def _socket(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
+        """A socket for one address, which is looked at here whoever named it: one that is written in digits,
+        of whatever script, is asked of no resolver."""
+        family, kind, protocol, _, where = info
+        check_address(str(where[0]), loopback=self._loopback)
+        return socket.socket(family, kind, protocol)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import UNSET
 
 from sky.domain.job_errors import JobRefused
-from sky.kit import ids
+from sky.kit import addresses, ids
 from sky.store.rows import webhooks
 from sky.store.sql import Row
 from sky.store.tx import Tx
@@ -125,12 +125,15 @@ def _bad_url(url: str, *, loopback: bool) -> str | None:
         return None
     if parts.scheme != "https":
         return f"it begins with {parts.scheme[:20] or 'nothing'!r}"
+    read = addresses.as_read(host)
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(read.partition("%")[0])
     except ValueError:
-        return None if loopback or host != "localhost" else "it is this computer"
-    if not address.is_global and not (loopback and address.is_loopback):
-        return f"{host} is no public address"
+        if addresses.ends_in_number(read):
+            return f"{host[:80]} ends in a number, and is no address"
+        return None if loopback or read != "localhost" else "it is this computer"
+    if not (addresses.is_public(read) or (loopback and address.is_loopback)):
+        return f"{host[:80]} is no public address"
     return None
 
 
