@@ -76,6 +76,28 @@ def test_an_account_from_its_making_to_its_end(operator: Sky, name: str) -> None
     assert "welcome" in shown.check().out
 
 
+def test_a_payment_is_never_taken_for_another_one(operator: Sky, name: str) -> None:
+    other = f"{name}-other"
+    *_, paid, elsewhere, more, gift, shown = together(
+        operator,
+        ["create", name],
+        ["create", other],
+        ["topup", name, "5", "--payment", name],
+        ["topup", other, "5", "--payment", name],
+        ["topup", name, "6", "--payment", name],
+        ["credit", name, "1", "--payment", name],
+        ["get", other, "-o", "json"],
+    )
+    assert paid.check().out == f"{name} has $5.00\n"
+    for refused in (elsewhere, more):
+        said = refused.check(4).err
+        assert said.startswith("error: idempotency_conflict: ")
+        assert f"was counted before, with 5.000000 USD for account {name}\n" in said
+        assert f"sky admin account statement {name}" in said
+    assert gift.check().out == f"{name} has $6.00\n", "gifts have names of their own"
+    assert shown.check().json()["available_usd"] == "0.000000"
+
+
 def test_an_account_is_stopped_let_go_on_and_closed(operator: Sky, name: str) -> None:
     words = ("suspend", "suspend", "resume", "resume", "disable", "enable")
     _, *changed, closed, unpaid = together(

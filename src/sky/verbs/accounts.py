@@ -15,9 +15,9 @@ from typing import Any
 
 from sky.domain import account as a
 from sky.domain import ledger as l
-from sky.domain.errors import InvalidRequest, NameTaken, NotFound
+from sky.domain.errors import IdempotencyConflict, InvalidRequest, NameTaken, NotFound
 from sky.domain.lifecycle import Fact
-from sky.domain.money import MICRO
+from sky.domain.money import MICRO, usd_text
 from sky.kit import ids
 from sky.store.rows import accounts, jobs, ledger
 from sky.store.sql import Row
@@ -84,7 +84,8 @@ def change(tx: Tx, ref: str, change_of: str, given: Mapping[str, Any] | None = N
 def pay_in(
     tx: Tx, ref: str, amount_micro: int, payment: str, *, gift: bool = False, note: str | None = None
 ) -> bool:
-    """Add money to an account: a payment, or a gift of ours. False when ``payment`` was counted before."""
+    """Add money to an account: a payment, or a gift of ours. False when ``payment`` was counted before.
+    Raises IdempotencyConflict when that was for another account, or with another amount."""
     row = find(tx, ref)
     if row["state"] == a.CLOSED:
         msg = f"account {row['name']} is closed and takes no money"
@@ -96,7 +97,23 @@ def pay_in(
     if not 0 < len(payment) <= REFERENCE_CHARS_MAX:
         raise invalid("payment", payment[:80], f"1 to {REFERENCE_CHARS_MAX} characters")
     make = l.credit if gift else l.top_up
-    return ledger.enter(tx, make(row["id"], payment, amount_micro, note))
+    movement = make(row["id"], payment, amount_micro, note)
+    if ledger.enter(tx, movement):
+        return True
+    before = ledger.booked(tx.connection, movement.reference)
+    if before != frozenset(movement.entries):
+        raise _counted_otherwise(tx, payment, before)
+    return False
+
+
+def _counted_otherwise(tx: Tx, payment: str, before: frozenset[l.Entry]) -> IdempotencyConflict:
+    """Money that would be lost in silence if its payment were taken for the one that was counted."""
+    [entry] = [entry for entry in before if entry.account not in l.PLATFORM]
+    account_id = entry.account.partition("/")[0]
+    owner = find(tx, account_id)["name"]
+    was = f"{usd_text(entry.amount_micro)} USD for account {owner}"
+    msg = f"{payment!r} was counted before, with {was}; `sky admin account statement {owner}` shows it"
+    return IdempotencyConflict(msg, details={"payment": payment, "account": account_id})
 
 
 def cap_key(tx: Tx, key_id: str, caps: Mapping[str, Any]) -> str:

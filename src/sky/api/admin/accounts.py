@@ -91,10 +91,11 @@ async def change_account(ask: Ask, account_id: str, body: admin.AccountPatch) ->
     answers=admin.Account,
     status=201,
     also=[200],
-    errors=[NotFound],
+    errors=[NotFound, IdempotencyConflict],
 )
 async def pay_in(ask: Ask, account_id: str, body: admin.PaymentCreate) -> ASGIResponse:
-    """Add a payment, or a gift, to an account. 200: its id was counted before, and nothing changed."""
+    """Add a payment, or a gift, to an account. 200: its id was counted before, and nothing changed. 409: it
+    was counted for another account, or with another amount."""
 
     def verb(tx: Tx) -> tuple[admin.Account, bool]:
         micro = parse_usd(body.amount_usd)

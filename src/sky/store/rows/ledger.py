@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.ledger import PLATFORM, Last, Line, Movement, available, chained, held
+from sky.domain.ledger import PLATFORM, Entry, Last, Line, Movement, available, chained, held
 from sky.store.prepared import inserted, prepared
 from sky.store.schema_jobs import ledger
 from sky.store.tx import Tx
@@ -29,6 +29,12 @@ def enter(tx: Tx, movement: Movement) -> bool:
     ]
     _ADD.run(tx.connection, *(_row(line, movement.note) for line in lines))
     return True
+
+
+def booked(connection: sa.Connection, reference: str) -> frozenset[Entry]:
+    """What was booked under a reference; empty when nothing was."""
+    rows = _ENTRIES.all(connection, {"b_reference": reference})
+    return frozenset(Entry(row["account"], row["amount_micro"]) for row in rows)
 
 
 def last(connection: sa.Connection, account: str) -> Last:
@@ -80,6 +86,11 @@ def _row(line: Line, note: str | None) -> dict[str, Any]:
 
 
 _BOOKED = prepared(sa.select(ledger.c.seq).where(ledger.c.reference == sa.bindparam("b_reference")).limit(1))
+_ENTRIES = prepared(
+    sa.select(ledger.c.account, ledger.c.amount_micro).where(
+        ledger.c.reference == sa.bindparam("b_reference")
+    )
+)
 _LAST = prepared(
     sa.select(ledger.c.ordinal, ledger.c.balance_micro, ledger.c.digest)
     .where(ledger.c.account == sa.bindparam("b_account"), ledger.c.ordinal.is_not(None))
