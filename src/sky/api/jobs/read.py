@@ -6,6 +6,7 @@ last place it has seen misses nothing and reads nothing twice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, get_args
 
@@ -35,6 +36,9 @@ PAGE_MAX = 100
 FOLLOW_POLL_S = 1.0
 HEARTBEAT_S = 15.0
 CURSOR = "log-cursor"
+_LINE_END = re.compile(r"\r\n|\r|\n")
+"""What ends a line of an event stream: behind a bare one, what a command prints would be read as fields."""
+_LAST_END = re.compile(r"(?:\r\n|\r|\n)\Z")
 
 
 def _limit(default: int) -> dict[str, Any]:
@@ -256,7 +260,7 @@ async def _still_good(ask: JobAsk) -> bool:
 
 
 def _frame(seq: int, text: str) -> bytes:
-    lines = text.removesuffix("\n").split("\n")
+    lines = _LINE_END.split(_LAST_END.sub("", text))
     data = "".join(f"data: {line}\n" for line in lines)
     return f"id: {seq}\n{data}\n".encode()
 
