@@ -1,0 +1,180 @@
+"""Every code of refusal is reached over HTTP by a test, or it is said here why it cannot be.
+
+Decides: that no code is published that nobody has ever seen, and none is added without its test. The codes
+that the other tests of this folder do not need are reached here. Never: counts a code that only a message
+has. Follows: ``NEVER`` and ``ELSEWHERE`` may only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.conftest import RunningDaemon, free_port
+from tests.jobs.conftest import SETTINGS
+from tests.jobs.shop import CATALOGUE, ROOT, Customer, Shop, body, refusal
+
+from sky.domain.job_errors import CODES
+from sky.server.keys import Keys
+from sky.wire.jobs import FILE_BYTES_MAX, FILES_MAX
+
+HERE = Path(__file__).parent
+A_SHA256 = "0" * 64
+MIB = 1024**2
+
+# Codes that the contract names and this service has no way to answer with, and why.
+NEVER = {
+    "logs_unavailable": "lines are kept in the daemon's own database, so they are there or internal_error is",
+    "owner_unresolved": "an account is closed and never deleted, and a key has no other owner",
+    "placement_failed": "a job that found no place was submitted: the code is in its error, not in an answer",
+    "quota_check_failed": "limits are counted in the transaction of the submit: it fails as internal_error",
+    "template_resolution_failed": "templates were resolved when their file was read",
+}
+
+# Codes that a test reaches without their name, and where.
+ELSEWHERE = {
+    "account_disabled": "test_console.py:test_an_account_that_may_not_spend_is_refused_everywhere",
+}
+
+
+@pytest.fixture
+def node(selling: RunningDaemon, shop: Shop) -> Iterator[Node]:
+    """The node of a job that is under way and has an output."""
+    customer = shop.customer()
+    made = customer.submit(body(spec__command=["sleep", "600"], spec__outputs=[{"mount": "/out"}]))
+    yield Node(shop, Keys(selling.home), made.json()["id"])
+    customer("POST", f"/jobs/{made.json()['id']}/cancel")
+
+
+class Node:
+    """What a node asks for the files of its job."""
+
+    def __init__(self, shop: Shop, keys: Keys, job_id: str) -> None:
+        self.shop, self.keys, self.job_id = shop, keys, job_id
+
+    def wish(self, token: str | None = None, **other: Any) -> httpx2.Response:
+        """Ask where a file may be put."""
+        bearer = self.keys.job_token(self.job_id) if token is None else token
+        form = {"path": "/out/file", "size": "1", "sha256": A_SHA256, **other}
+        return self.shop.http.post(
+            f"{ROOT}/internal/jobs/{self.job_id}/artifacts/uploads",
+            headers={"authorization": f"Bearer {bearer}"},
+            data={name: value for name, value in form.items() if value is not None},
+        )
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "param", "wish"),
+    [
+        ("invalid_path", 400, "path", {"path": None}),
+        ("invalid_path", 400, "path", {"path": "/out"}),
+        ("invalid_path", 400, "path", {"path": "/outside/file"}),
+        ("invalid_size", 400, "size", {"size": None}),
+        ("invalid_size", 400, "size", {"size": "-1"}),
+        ("invalid_size", 400, "size", {"size": "1e3"}),
+        ("file_too_large", 413, "size", {"size": str(FILE_BYTES_MAX + 1)}),
+        ("invalid_sha256", 400, "sha256", {"sha256": None}),
+        ("invalid_sha256", 400, "sha256", {"sha256": "A" * 64}),
+        ("invalid_upload_token", 401, None, {"token": "another"}),
+    ],
+)
+def test_an_upload_that_cannot_be_is_refused_by_its_field(
+    node: Node, code: str, status: int, param: str | None, wish: dict[str, Any]
+) -> None:
+    assert refusal(node.wish(**wish), code, status).get("param") == param
+    assert node.wish(size=str(FILE_BYTES_MAX)).status_code == 200, "five gibibytes are not too many"
+
+
+def test_a_job_without_outputs_uploads_nothing(
+    selling: RunningDaemon, shop: Shop, customer: Customer
+) -> None:
+    job_id = customer.submit(body(spec__command=["sleep", "600"])).json()["id"]
+    refusal(Node(shop, Keys(selling.home), job_id).wish(), "no_outputs", 400)
+    assert customer("POST", f"/jobs/{job_id}/cancel").status_code == 202
+
+
+def test_an_address_takes_what_was_announced_for_it(node: Node) -> None:
+    url, checksum = node.wish().text.split()
+    refusal(node.shop.http.put(url, content=b"1"), "invalid_sha256", 400)
+    headers = {"x-amz-checksum-sha256": checksum}
+    refusal(node.shop.http.put(url, content=b"12", headers=headers), "invalid_size", 400)
+    refusal(node.shop.http.put(url, content=b"1", headers=headers), "invalid_sha256", 400)
+    refusal(node.shop.http.get(url), "invalid_upload_token", 401)
+
+
+def test_a_body_that_is_too_large_is_told(customer: Customer) -> None:
+    refusal(customer.submit(body(metadata={"much": "x" * MIB})), "body_too_large", 413)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A seller whose database these tests may write to."""
+    home = tmp_path_factory.mktemp("own")
+    (home / "catalogue.yaml").write_text(CATALOGUE)
+    environment = {**SETTINGS, "SKY_CATALOGUE": str(home / "catalogue.yaml")}
+    running = RunningDaemon(home, free_port(), environment=environment)
+    running.start()
+    yield running
+    running.stop()
+
+
+def write(daemon: RunningDaemon, statement: str, rows: Sequence[tuple[Any, ...]] = ((),)) -> None:
+    with closing(sqlite3.connect(daemon.home / "sky.db", timeout=20)) as database, database:
+        database.executemany(statement, rows)
+
+
+def test_one_file_more_than_are_kept_is_refused(own: RunningDaemon) -> None:
+    shop = Shop(own.url)
+    customer = shop.customer()
+    job_id = customer.submit(body(spec__command=["sleep", "600"], spec__outputs=[{"mount": "/out"}])).json()[
+        "id"
+    ]
+    node = Node(shop, Keys(own.home), job_id)
+    assert node.wish(path="/out/first").status_code == 200
+    columns = "job_id, path, size_bytes, sha256, allowed_us"
+    rows = [(job_id, f"/out/{number}", 1, A_SHA256, 1) for number in range(FILES_MAX - 1)]
+    write(own, f"INSERT INTO artifacts ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
+    refusal(node.wish(path="/out/one-more"), "too_many_files", 409)
+    assert node.wish(path="/out/first").status_code == 200, "one of those that are kept"
+    assert customer("POST", f"/jobs/{job_id}/cancel").status_code == 202
+    customer.ended(job_id)
+
+
+def test_a_failure_of_ours_has_the_one_shape_and_tells_nothing_of_the_inside(own: RunningDaemon) -> None:
+    customer = Shop(own.url).customer()
+    write(own, "ALTER TABLE job_events RENAME TO elsewhere")
+    try:
+        error = refusal(customer.submit(), "internal_error", 500)
+    finally:
+        write(own, "ALTER TABLE elsewhere RENAME TO job_events")
+    assert error["type"] == "internal_error"
+    assert "job_events" not in error["message"]
+    assert "req_" in error["message"]
+    assert customer("GET", "/jobs").json()["data"] == [], "nothing was submitted"
+    assert customer("GET", "/balance").json()["held_usd"] == "0.000000", "and nothing is held"
+
+
+# ── all of them ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_code_is_reached_by_a_test() -> None:
+    named: set[str] = set()
+    tests: set[str] = set()
+    for path in sorted(HERE.glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tests |= {f"{path.name}:{n.name}" for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        lists = [n for n in tree.body if isinstance(n, ast.Assign) and path == Path(__file__)]
+        skipped = {id(inner) for outer in lists for inner in ast.walk(outer)}
+        named |= {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped
+        }
+    assert set(CODES) - named == {*NEVER, *ELSEWHERE}, "a code without a test, or one that has got its test"
+    assert set(ELSEWHERE.values()) <= tests
