@@ -68,18 +68,19 @@ def with_template(image: str, sku: str, more: str = "") -> str:
         (but("'1.50'", "1.50"), "skus[0].price_usd_per_hour: 1.5: it is a text in quotes"),
         (but("1.50", "cheap"), "price_usd_per_hour: 'cheap' is no amount in USD"),
         (but("1.50", "-1"), "price_usd_per_hour: '-1' is no amount in USD"),
-        (but("neocloud", "cloud"), "skus[0].tier: 'cloud': invalid enum value"),
+        (but("neocloud", "cloud"), "skus[0].tier: 'cloud': it is one of hyperscaler, neocloud"),
         (but("neocloud", "''"), "skus[0].tier: '': what is sold has a tier"),
         (but("[{cloud: local}]", "[]"), "skus[0].providers: []: what is sold has at least one"),
+        (but("id: a", "id: A"), "skus[0].id: 'A': it begins with a small letter or digit"),
         (but("vcpus: 1", "vcpus: many"), "skus[0].vcpus: 'many': expected `int`, got `str`"),
-        (but("vcpus: 1", "gpu_count: 2"), "skus[0]: object missing required field `vcpus`"),
+        (but("vcpus: 1", "gpu_count: 2"), "skus[0]: vcpus is missing"),
         (but("vcpus", "gpu_count: 2, vcpus"), "skus[0].interconnect: it is missing: pcie or"),
         (with_template("local", "b", ""), "templates[0].sku: 'b': there is no such sku"),
         (with_template("x:1", "a", ""), "templates[0].image: 'x:1': it is pinned as"),
         (with_template("''", "a", ""), "templates[0].image: '': it is missing"),
         (
             with_template("local", "a", ", overridable: [spec.image]"),
-            "templates[0].overridable[0]: 'spec.image': invalid enum value",
+            "templates[0].overridable[0]: 'spec.image': it is one of sku, ",
         ),
         (
             with_template("local", "a", ", inputs: [{mount: in, description: x}]"),
@@ -110,6 +111,30 @@ def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file(tmp_p
     assert len(said) == 21
     assert said[0].startswith("c.yaml:3: skus[1].vcpus: 'x'")
     assert said[-1] == "c.yaml: 11 more things are wrong"
+
+
+def test_everything_that_is_wrong_with_one_entry_is_told(tmp_path: Path) -> None:
+    text = """skus:
+  - id: a
+    price_usd_per_hour: 0.20
+    tier: cloud
+    vcpus: x
+    providrs: []
+    providers: [{cluod: local}, {}, local, {cloud: local, regions: 1}]
+  - b
+"""
+    assert refusal(tmp_path, text).splitlines() == [
+        "c.yaml:2: skus[0]: memory_gb is missing",
+        'c.yaml:3: skus[0].price_usd_per_hour: 0.2: it is a text in quotes, such as "1.30"',
+        "c.yaml:4: skus[0].tier: 'cloud': it is one of hyperscaler, neocloud, marketplace",
+        "c.yaml:5: skus[0].vcpus: 'x': expected `int`, got `str`",
+        "c.yaml:6: skus[0].providrs: there is no such field; did you mean 'providers'?",
+        "c.yaml:7: skus[0].providers[0].cluod: there is no such field; did you mean 'cloud'?",
+        "c.yaml:7: skus[0].providers[1]: cloud is missing",
+        "c.yaml:7: skus[0].providers[2]: 'local': it is a mapping",
+        "c.yaml:7: skus[0].providers[3].regions: 1: expected `array`, got `int`",
+        "c.yaml:8: skus[1]: 'b': it is a mapping",
+    ]
 
 
 def test_anchors_merges_and_pinned_images_are_taken(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta
@@ -34,7 +34,7 @@ EXIT_WRONG = 2
 _PINNED = re.compile(r"\S+@sha256:[0-9a-f]{64}")
 _AT = re.compile(r"^(?P<said>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]|\[\.\.\.\]")
-_UNKNOWN = re.compile(r"unknown field `(?P<name>[^`]*)`")
+_SLUG_SAID = f"'{SLUG}'"
 
 Slug = Annotated[str, Meta(pattern=SLUG)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -105,6 +105,8 @@ class TemplatePart(_Part, frozen=True):
 
 
 FIELDS = ("skus", "templates", "note")
+PARTS = {"providers": PlacePart, "inputs": MountPart, "outputs": MountPart}
+"""Fields that are lists of parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +190,41 @@ def _list(items: Any, shape: type[Shape], name: str, wrong: list[Wrong]) -> dict
         return {}
     found: dict[int, Shape] = {}
     for number, item in enumerate(cast("list[Any]", items)):
-        try:
+        misfits = list(_misfits(item, shape, (name, number)))
+        wrong += misfits
+        if not misfits:
             found[number] = msgspec.convert(item, shape)
-        except msgspec.ValidationError as error:
-            wrong.append(_misfit(str(error), (name, number), shape))
     return found
 
 
-def _misfit(text: str, around: tuple[Step, ...], shape: type[msgspec.Struct]) -> Wrong:
-    """What msgspec said, with its place, and what a field was meant to be."""
+def _misfits(item: Any, shape: type[msgspec.Struct], around: tuple[Step, ...]) -> Iterator[Wrong]:
+    """What of an entry has not the right form, field by field: msgspec alone stops at the first."""
+    if not isinstance(item, dict):
+        yield Wrong(around, "it is a mapping")
+        return
+    given = cast("dict[str, Any]", item)
+    fields = {field.name: field for field in msgspec.structs.fields(shape)}
+    meant = {name: hint(str(name), fields) for name in given if name not in fields}
+    for name, near in meant.items():
+        yield Wrong((*around, name), f"there is no such field; {near}", shown=False)
+    for name, field in fields.items():
+        if name not in given:
+            if field.required and not any(repr(name) in near for near in meant.values()):
+                yield Wrong(around, f"{name} is missing", shown=False)
+            continue
+        part = PARTS.get(name)
+        if part is not None and isinstance(given[name], list):
+            for number, inner in enumerate(cast("list[Any]", given[name])):
+                yield from _misfits(inner, part, (*around, name, number))
+            continue
+        try:
+            msgspec.convert(given[name], field.type)
+        except msgspec.ValidationError as error:
+            yield _misfit(str(error), (*around, name), field.type)
+
+
+def _misfit(text: str, around: tuple[Step, ...], wanted: Any) -> Wrong:
+    """What msgspec said of a field, with its place, and what the field was meant to be."""
     match = _AT.match(text)
     said, where = (match["said"], match["path"] or "") if match else (text, "")
     steps: list[Step] = [
@@ -204,16 +232,22 @@ def _misfit(text: str, around: tuple[Step, ...], shape: type[msgspec.Struct]) ->
         for found in _STEP.finditer(where)
         if found[1] is not None or found[2] is not None
     ]
-    unknown = _UNKNOWN.search(said)
-    if unknown is None:
-        if steps[-1:] == ["price_usd_per_hour"] and "got `" in said:
-            said = 'it is a text in quotes, such as "1.30"'
-        return Wrong((*around, *steps), said[:1].lower() + said[1:], shown="required field" not in said)
-    inner = {"providers": PlacePart, "inputs": MountPart, "outputs": MountPart}
-    named = [step for step in steps if isinstance(step, str)]
-    owner = inner.get(named[-1], shape) if named else shape
-    near = hint(unknown["name"], owner.__struct_fields__)
-    return Wrong((*around, *steps, unknown["name"]), f"there is no such field; {near}", shown=False)
+    if around[-1] == "price_usd_per_hour" and "got `" in said:
+        said = 'it is a text in quotes, such as "1.30"'
+    elif choices := [word for word in _choices(wanted) if word]:
+        said = f"it is one of {', '.join(choices)}"
+    elif _SLUG_SAID in said:
+        said = "it begins with a small letter or digit; 63 of a-z 0-9 . _ - at most"
+    return Wrong((*around, *steps), said[:1].lower() + said[1:])
+
+
+def _choices(wanted: Any) -> Iterator[str]:
+    """The words that a field may have, of a field that may have some words only."""
+    for inner in get_args(wanted):
+        if isinstance(inner, str):
+            yield inner
+        else:
+            yield from _choices(inner)
 
 
 # ── what it means ───────────────────────────────────────────────────────────────────────────────
