@@ -146,6 +146,22 @@ def test_one_file_more_than_are_kept_is_refused(own: RunningDaemon) -> None:
     customer.ended(job_id)
 
 
+def test_a_token_is_good_for_the_longest_runtime_and_two_hours_from_the_start(own: RunningDaemon) -> None:
+    shop = Shop(own.url)
+    customer = shop.customer()
+    wanted = body(spec__command=["sleep", "600"], spec__outputs=[{"mount": "/out"}])
+    job_id = customer.submit(wanted).json()["id"]
+    customer.until(job_id, lambda job: job["status"] == "running")
+    node, two_hours_us = Node(shop, Keys(own.home), job_id), 2 * 3_600 * 1_000_000
+    write(own, "UPDATE jobs SET created_us = created_us - ? WHERE id = ?", [(5 * two_hours_us, job_id)])
+    assert node.wish().status_code == 200, "it waited long for its machine"
+    write(own, "UPDATE jobs SET started_us = started_us - ? WHERE id = ?", [(two_hours_us, job_id)])
+    assert node.wish().status_code == 200, "it has its longest runtime beside"
+    write(own, "UPDATE jobs SET started_us = started_us - ? WHERE id = ?", [(60_000_000, job_id)])
+    refusal(node.wish(), "invalid_upload_token", 401)
+    assert customer("POST", f"/jobs/{job_id}/cancel").status_code == 202
+
+
 def test_a_failure_of_ours_has_the_one_shape_and_tells_nothing_of_the_inside(own: RunningDaemon) -> None:
     customer = Shop(own.url).customer()
     write(own, "ALTER TABLE job_events RENAME TO elsewhere")

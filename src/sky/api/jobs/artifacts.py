@@ -259,7 +259,8 @@ async def _job(ask: JobAsk) -> tuple[Mapping[str, Any], Storage]:
 
 
 def _token_until(row: Mapping[str, Any]) -> int:
-    return row["created_us"] + row["max_runtime_seconds"] * SECOND_US + TOKEN_SLACK_US
+    # Counted from the start of the command: who waited long for a machine has no less time for its files.
+    return (row["started_us"] or row["created_us"]) + row["max_runtime_seconds"] * SECOND_US + TOKEN_SLACK_US
 
 
 async def _form(ask: JobAsk) -> dict[str, str]:
