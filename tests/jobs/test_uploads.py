@@ -201,7 +201,7 @@ def test_many_files_are_kept_and_of_too_many_the_first(boxed: Boxed, tmp_path: P
         here(f"cd /out; for n in $(seq {count}); do echo $n > f$n; done", spec__outputs=[{"mount": "/out"}]),
     )
     assert customer.ended(job_id)["status"] == "succeeded"
-    assert f"uploaded {count} files" in log(customer, job_id)
+    assert f"uploaded {count} file" in log(customer, job_id)
     node = JobNode(tmp_path, "node", "boot", "http://127.0.0.1:9", None)
     order = Order(
         job="job_x",

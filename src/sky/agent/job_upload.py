@@ -90,7 +90,8 @@ def upload(order: Order, node: JobNode) -> Outcome:
         tell(message)
         return Outcome(failed=Failed("upload_failed", message), files=progress.kept)
     seconds = time.monotonic() - begun_s
-    tell(f"uploaded {progress.kept} files, {progress.size} bytes, after {seconds:.1f} s")
+    counted = "1 file" if progress.kept == 1 else f"{progress.kept} files"
+    tell(f"uploaded {counted}, {progress.size} bytes, after {seconds:.1f} s")
     if len(found) > FILES_MAX:
         tell(f"only the first {FILES_MAX} files by path are kept")
     if progress.lost:

@@ -97,7 +97,6 @@ jobs = sa.Table(
     sa.Column("prepare_task", sa.String(40)),
     sa.Column("run_task", sa.String(40)),
     sa.Column("upload_task", sa.String(40)),
-    sa.Column("upload_token", sa.String(64)),
     sa.Column("placement", JSON),
     sa.Column("stop_error", JSON),
     sa.Column("error", JSON),
