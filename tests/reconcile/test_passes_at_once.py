@@ -49,6 +49,16 @@ class Hangs(OuterLoop):
         return Done(key_id)
 
 
+class Answers(Hangs):
+    """Calls somebody who answers at once."""
+
+    name: ClassVar[str] = "answers"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer.set()
+
+
 def daemon(folder: Path, *loops: InnerLoop | OuterLoop) -> tuple[Database, Runner]:
     """A database, and loops that hear its wakes."""
     clock = SystemClock()
@@ -87,6 +97,18 @@ async def test_providers_that_hang_keep_no_decision_waiting(tmp_path: Path) -> N
     assert hangs.calling == PASSES_AT_ONCE_MAX, "no more call out than may"
     hangs.answer.set()
     await until(lambda: hangs.answered == many)
+    await runner.stop()
+    db.close()
+
+
+async def test_one_loop_whose_calls_hang_keeps_no_other_waiting(tmp_path: Path) -> None:
+    answers, hangs = Answers(), Hangs()
+    db, runner = daemon(tmp_path, answers, hangs)
+    await touch(db, *(f"hangs/{number}" for number in range(PASSES_AT_ONCE_MAX)))
+    await until(lambda: hangs.calling == PASSES_AT_ONCE_MAX)
+    await touch(db, "answers/one")
+    await until(lambda: answers.answered == 1)
+    hangs.answer.set()
     await runner.stop()
     db.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -101,3 +102,16 @@ async def test_this_computer_is_not_connected_to_however_it_is_spelled(host: str
             listener.accept()
     assert sent.error is not None
     assert "no public address" in sent.error
+
+
+async def test_an_answer_is_not_unpacked() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnone")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        sent = await Sender(loopback=True).send(url, "evt_1", 1, b"{}", ["whsec_" + "A" * 44])
+    assert (sent.status, sent.error) == (200, None)

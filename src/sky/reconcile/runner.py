@@ -27,7 +27,10 @@ TICK_S = 1.0
 CLAIM_S = 30.0
 """How long a claim is relied on. The row says twice that, so that it is renewed long before it is over."""
 PASSES_AT_ONCE_MAX = 64
-"""Of those that only decide, and of those that call out: a provider that hangs keeps no decision waiting."""
+"""Of those that only decide, and of each loop that calls out: whoever does not answer one loop (a customer's
+webhook endpoints, a provider) keeps no decision waiting, and no other loop."""
+DECIDING = ""
+"""The lane that all loops share that only decide."""
 TIMER_S_MAX = 5.0
 CONFLICT_RETRY_US = 20_000
 
@@ -49,8 +52,9 @@ class Runner:
         self._loops: Mapping[str, InnerLoop | OuterLoop] = {loop.name: loop for loop in loops}
         self._holder = holder
         self._hints = hints
-        self._ready: tuple[dict[str, None], dict[str, None]] = ({}, {})  # deciding, calling out
-        self._busy = [0, 0]
+        self._ready: dict[str, dict[str, None]] = {DECIDING: {}}
+        self._ready |= {name: {} for name, loop in self._loops.items() if isinstance(loop, OuterLoop)}
+        self._busy = dict.fromkeys(self._ready, 0)
         self._running: set[str] = set()
         self._again: set[str] = set()
         self._claims: dict[str, float] = {}
@@ -76,10 +80,11 @@ class Runner:
         if key in self._running:
             self._again.add(key)
         elif key.split("/", 1)[0] in self._loops:
-            self._ready[self._kind(key)][key] = None
+            self._ready[self._lane(key)][key] = None
 
-    def _kind(self, key: str) -> int:
-        return int(isinstance(self._loops[key.split("/", 1)[0]], OuterLoop))
+    def _lane(self, key: str) -> str:
+        name = key.split("/", 1)[0]
+        return name if isinstance(self._loops[name], OuterLoop) else DECIDING
 
     async def tick(self) -> int:
         """Offer every key that is due; returns how many."""
@@ -108,7 +113,7 @@ class Runner:
     async def stop(self) -> None:
         """Let running passes end, then let go of every claim."""
         self._stopping = True
-        for ready in self._ready:
+        for ready in self._ready.values():
             ready.clear()
         for timer in self._timers.values():
             timer.cancel()
@@ -118,25 +123,25 @@ class Runner:
         await self._db.write(lambda tx: passes.release(tx, self._holder))
 
     def _pump(self) -> None:
-        for kind, ready in enumerate(self._ready):
-            while ready and self._busy[kind] < PASSES_AT_ONCE_MAX and not self._stopping:
+        for lane, ready in self._ready.items():
+            while ready and self._busy[lane] < PASSES_AT_ONCE_MAX and not self._stopping:
                 key = next(iter(ready))
                 del ready[key]
-                self._busy[kind] += 1
+                self._busy[lane] += 1
                 self._running.add(key)
-                task = asyncio.create_task(self._supervised(key, kind))
+                task = asyncio.create_task(self._supervised(key, lane))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _supervised(self, key: str, kind: int) -> None:
+    async def _supervised(self, key: str, lane: str) -> None:
         try:
             await self.look(key)
         finally:
-            self._busy[kind] -= 1
+            self._busy[lane] -= 1
             self._running.discard(key)
             if key in self._again:
                 self._again.discard(key)
-                self._ready[kind][key] = None
+                self._ready[lane][key] = None
             self._pump()
 
     # ── one pass ────────────────────────────────────────────────────────────────────────────────
@@ -144,13 +149,15 @@ class Runner:
     async def drain(self, limit: int = 10_000) -> int:
         """Run what is ready, one after another, until nothing is; returns how many passes that took."""
         count = 0
-        while ready := next((kind for kind in self._ready if kind), None):
+        while ready := next(filter(None, self._ready.values()), None):
             key = next(iter(ready))
             del ready[key]
             await self.look(key)
             count += 1
             if count >= limit:
-                msg = f"does not settle: {key} and {sum(map(len, self._ready))} others are still ready"
+                msg = (
+                    f"does not settle: {key} and {sum(map(len, self._ready.values()))} others are still ready"
+                )
                 raise RuntimeError(msg)
         return count
 

@@ -118,7 +118,9 @@ class Sender:
             )
             timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
             async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False) as session,
+                aiohttp.ClientSession(
+                    connector=connector, timeout=timeout, trust_env=False, auto_decompress=False
+                ) as session,
                 session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
                 await answer.content.read(ANSWER_BYTES_MAX)
