@@ -16,6 +16,7 @@ from sky.domain.catalogue import Place, Sku
 from sky.domain.job_errors import JobRefused
 from sky.domain.money import MICRO
 from sky.kit import codec, faults
+from sky.providers.fake.cloud import Refuse, fake_offer, regions
 from sky.store.rows import jobs as job_rows
 from sky.store.rows import ledger
 from sky.store.schema import computes
@@ -85,7 +86,7 @@ class Shop:
     async def submit(self, key: str = "job", **more: Any) -> str:
         wanted = verbs.Wanted(
             SKU,
-            SKU.places,
+            more.pop("places", SKU.places),
             {"image": "local", "command": ["true"], **more.pop("spec", {})},
             {},
             more.pop("max_runtime_seconds", 600),
@@ -335,6 +336,24 @@ async def test_fifty_can_be_paid_of_two_hundred_at_once(tmp_path: Path) -> None:
     assert sum(await asyncio.gather(*(one(number) for number in range(200)))) == 50
     assert await shop.balances() == (0, 50 * 600 * 1_000)
     await shop.check()
+    shop.world.close()
+
+
+async def test_a_job_that_does_not_get_its_first_place_is_told_why(tmp_path: Path) -> None:
+    shop = Shop(World(tmp_path), seconds=5.0)
+    shop.world.cloud.offers = regions(fake_offer(), ["north", "south"])
+    shop.world.cloud.refuse_region("north", Refuse("no capacity in north", "capacity"))
+    await shop.open()
+    job_id = await shop.submit(places=(Place("fake", regions=("north", "south")),))
+    await shop.world.settle(shop.over(job_id))
+    await shop.check()
+    assert shop.job(job_id)["state"] == "succeeded"
+    [told] = [row for row in shop.world.rows(job_events) if row["type"] == "job.failover"]
+    assert told["data"]["from"] == {"cloud": "fake", "region": "north"}
+    assert told["data"]["to"] == {"cloud": "fake", "region": "south"}
+    assert "no capacity in north" in told["data"]["reason"]
+    kinds = shop.told(job_id)
+    assert kinds.index("job.failover") < kinds.index("job.placed")
     shop.world.close()
 
 

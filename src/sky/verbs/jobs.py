@@ -193,9 +193,20 @@ def provision(tx: Tx, row: Mapping[str, Any], rules: JobRules) -> None:
 def prepare(tx: Tx, row: Mapping[str, Any], placement: Mapping[str, Any], rules: JobRules) -> None:
     """The machine is up: have image and inputs pulled."""
     shown = {name: placement[name] for name in ("cloud", "region", "instance_type")}
+    _note_failover(tx, row, shown, placement["passed_over"])
     tx.apply(j.JobPlaced(row["id"], shown, job_steps.submit(tx, row, "prepare", rules)))
     price = {"price_usd_per_hour": usd_text(placement["price_micro"])}
     jobs.note(tx, row["id"], row["owner"], "job.placed", shown | price)
+
+
+def _note_failover(tx: Tx, row: Mapping[str, Any], shown: Mapping[str, Any], reasons: Sequence[str]) -> None:
+    """Tell that a job did not get the place it would have had first, and why."""
+    first: Mapping[str, Any] = row["machines"][0]
+    wanted = {"cloud": first["provider"]["kind"], "region": first.get("region") or shown["region"]}
+    got = {"cloud": shown["cloud"], "region": shown["region"]}
+    if got != wanted:
+        told = {"from": wanted, "to": got, "reason": "; ".join(reasons)}
+        jobs.note(tx, row["id"], row["owner"], "job.failover", told)
 
 
 def run(tx: Tx, row: Mapping[str, Any], rules: JobRules) -> None:

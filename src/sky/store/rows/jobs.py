@@ -123,6 +123,7 @@ def _placement(node: Row | None) -> dict[str, Any] | None:
         "region": offer.get("region") or "",
         "instance_type": offer.get("instance_type") or "",
         "price_micro": node["price_micro"],
+        "passed_over": [entry["reason"] for entry in node["passed_over"] or ()],
     }
 
 
@@ -158,6 +159,7 @@ _NODE = prepared(
         nodes.c.state,
         nodes.c.provider_kind,
         nodes.c.offer,
+        nodes.c.passed_over,
         nodes.c.price_micro,
         nodes.c.last_seen_us,
     )
