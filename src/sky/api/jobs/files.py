@@ -149,7 +149,8 @@ async def put_file(ask: JobAsk) -> ASGIResponse:
         msg = f"more than the {grant.size} bytes that were announced arrived; nothing was stored"
         raise JobRefused("invalid_size", msg) from None
     if not await ask.unit.db.write(lambda tx: artifacts.arrived(tx, grant.job_id, grant.path, grant.sha256)):
-        raise JobRefused("upload_conflict", f"{grant.path} is stored already; a file is written once")
+        msg = f"{grant.path} is stored already, or its job ended meanwhile; a file is written once"
+        raise JobRefused("upload_conflict", msg)
     return reply({"object": "compute.upload", "path": grant.path, "size": grant.size})
 
 

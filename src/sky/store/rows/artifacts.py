@@ -44,7 +44,8 @@ def allow(tx: Tx, job_id: str, path: str, size: int, sha256: str) -> None:
 
 
 def arrived(tx: Tx, job_id: str, path: str, sha256: str) -> bool:
-    """A file has arrived whole; False when one had before, or another one was allowed meanwhile."""
+    """A file has arrived whole; False when one had before, another one was allowed meanwhile, or its job is
+    over."""
     statement = (
         sa.update(artifacts)
         .where(
@@ -52,6 +53,7 @@ def arrived(tx: Tx, job_id: str, path: str, sha256: str) -> bool:
             artifacts.c.path == path,
             artifacts.c.sha256 == sha256,
             artifacts.c.stored_us.is_(None),
+            sa.exists().where(jobs.c.id == artifacts.c.job_id, jobs.c.finished_us.is_(None)),
         )
         .values(stored_us=tx.now_us)
     )
