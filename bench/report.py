@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import event_rows, fleet_rows, http_rows, start_rows
+from bench import event_rows, fleet_rows, http_rows, job_rows, start_rows
 from bench.target import Target, memory_mb, start_ours, start_skyward
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +40,10 @@ WANTED: dict[str, str] = {
     "event_500_readers_ms": "",
     "event_500_readers_lost": "0",
     "python_ms": "",
+    "job_submit_ms": "6",
+    "job_submit_16_per_s": "500",
+    "job_page_of_100_ms": "",
+    "jobs_under_way": "",
     "import_sky_ms": "60",
     "sky_help_ms": "150",
     "server_ready_ms": "1,500",
@@ -58,7 +62,7 @@ WANTED: dict[str, str] = {
     "fleet_recovery_s": "10",
     "fleet_memory_mb": "",
 }
-PARTS = ("start", "http", "events", "calls", "losses", "flat", "fleet")
+PARTS = ("start", "http", "events", "jobs", "calls", "losses", "flat", "fleet")
 """The last two take minutes: they are measured once, whatever the number of rounds."""
 Figures = dict[str, dict[str, list[float]]]
 
@@ -213,6 +217,9 @@ def main() -> None:
         if "events" in parts:
             say(f"events, round {number + 1} …")
             events_round(make, ours)
+        if "jobs" in parts:
+            say(f"jobs, round {number + 1} …")
+            job_rows.measure(make, chosen.seconds, ours)
     if "calls" in parts:
         say("calls …")
         our_calls(chosen.rounds, ours)

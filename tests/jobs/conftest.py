@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
@@ -60,7 +63,8 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxed]:
     engine.missing_is_told()
     home = tmp_path_factory.mktemp("boxed")
     (home / "engine").mkdir()
-    podman, registry = engine.make(home / "engine")
+    run = Path(tempfile.mkdtemp(prefix="sky-run-"))
+    podman, registry = engine.make(home / "engine", run)
     server, trusted = secure.serve(home)
     (home / "catalogue.yaml").write_text(CATALOGUE)
     environment = {
@@ -79,3 +83,4 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxed]:
     server.shutdown()
     registry.terminate()
     registry.wait()
+    shutil.rmtree(run, ignore_errors=True)

@@ -73,13 +73,14 @@ def lacking() -> list[str]:
     return [name for name in NEEDED if shutil.which(name) is None]
 
 
-def make(home: Path) -> tuple[Podman, subprocess.Popen[bytes]]:
-    """An engine, and its registry with an image."""
+def make(home: Path, run: Path) -> tuple[Podman, subprocess.Popen[bytes]]:
+    """An engine, and its registry with an image. ``run``, where it keeps what runs, has a short name: whoever
+    ends a container for podman is told it on a command line, where podman takes fifty characters at most."""
     port = free_port()
     podman = Podman(home, f"127.0.0.1:{port}")
     (home / "containers.conf").write_text(CONFIGURATION)
     (home / "storage.conf").write_text(
-        f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/images"\nrunroot = "{home}/run"\n'
+        f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/images"\nrunroot = "{run}"\n'
     )
     (home / "registries.conf").write_text(f'[[registry]]\nlocation = "{podman.registry}"\ninsecure = true\n')
     (home / "registry.yml").write_text(

@@ -26,6 +26,7 @@ import msgspec
 
 from sky.agent import streams
 from sky.agent.board import Board
+from sky.agent.causes import TERMINATED_CODE
 from sky.agent.frames import Call, Consumed, Done, Forget, Interrupt, Learn, Setup, ToWorker, Up, Wrote
 from sky.agent.functions import Function, Functions
 from sky.agent.guard import Scope, SignalGuard, ThreadScope
@@ -187,12 +188,14 @@ class _Threads:
     def serve(self) -> None:
         """Read messages until the agent is gone or SIGTERM comes."""
         signal.signal(signal.SIGTERM, _raise_exit)
+        bell = _bell()
         self._order = Order()
         for slot in range(self._slots):
             threading.Thread(target=self._work, args=(slot,), name=f"call-{slot}", daemon=True).start()
         try:
             while True:
-                for message in self._port.receive():
+                self._port.wait(bell)
+                for message in self._port.receive(wait=False):
                     self._take(message)
         except SystemExit:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -267,8 +270,17 @@ class _Threads:
             context.enter_process(None)
 
 
+def _bell() -> int:
+    """A pipe that can be read when a signal has come, whichever thread the kernel gave it to: a handler runs
+    in the main thread alone, which would not wake for one that another thread was given."""
+    bell, rope = os.pipe()
+    os.set_blocking(rope, False)
+    signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
+    return bell
+
+
 def _raise_exit(_number: int, _frame: types.FrameType | None) -> None:
-    raise SystemExit(0)
+    raise SystemExit(TERMINATED_CODE)
 
 
 if __name__ == "__main__":

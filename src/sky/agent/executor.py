@@ -12,6 +12,7 @@ import time
 from collections import deque
 
 from sky.agent.blobs import Blobs, Refused
+from sky.agent.causes import TERMINATED
 from sky.agent.crew import Crew
 from sky.agent.execution import Execution
 from sky.agent.frames import Consumed, Done, Yielded
@@ -35,7 +36,6 @@ LOADS_MAX = 3
 """How many used workers may fail to load a call until that is its outcome."""
 UNLOADABLE_MAX = 1_000
 """Functions that are remembered as not to be loaded in fresh workers either."""
-TERMINATED = "was told to end by a SIGTERM that its node did not send"
 QUIET_CALLS = 100
 """After output of subprocesses, so many calls are sent one at a time, which keeps their output apart."""
 

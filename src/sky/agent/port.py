@@ -7,6 +7,7 @@ Never: runs a call. Follows: when the agent is gone the socket says so, and the 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -56,6 +57,14 @@ class Port:
         if not content:
             raise Closed
         return [frames.to_worker.decode(body) for body in self._splitter.feed(content)]
+
+    def wait(self, bell: int) -> None:
+        """Wait until there is something to receive, or until something is written to the pipe ``bell``."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(bell, select.POLLIN)
+        if any(ready == bell for ready, _ in poll.poll()):
+            os.read(bell, READ_BYTES)
 
     def forget_after_fork(self) -> None:
         """In a child that user code forked: this socket is not ours any more."""
