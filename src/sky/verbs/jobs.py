@@ -100,7 +100,11 @@ def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id:
 
 def check_room(connection: Any, customer: Customer, wanted: Wanted, platform: Limits, now_us: int) -> None:
     """Refuse a job that is more than may be under way now, or be spent."""
-    used, in_all = jobs.in_use(connection, customer.owner), jobs.in_use(connection)
+    # Everybody's jobs are counted only where that is limited: it costs by how many there are.
+    limited = (platform.active_jobs, platform.queued_jobs, *platform.gpus.values())
+    nothing = InUse(0, 0, {})
+    in_all = jobs.in_use(connection) if any(limit is not None for limit in limited) else nothing
+    used = jobs.in_use(connection, customer.owner)
     check_quotas(customer, wanted, platform, used, in_all)
     owner, key_id = customer.owner, customer.key_id
     budgets.check(connection, customer.budgets, owner, key_id, wanted.ceiling_micro, now_us)
