@@ -254,6 +254,19 @@ async def test_an_idle_cluster_is_taken_down_when_that_was_asked(tmp_path: Path)
     world.close()
 
 
+async def test_a_request_is_kept_for_thirty_days_after_its_end_and_no_longer(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    user = User(world)
+    await user.ask("status")
+    await world.db.write(lambda tx: tx.touch("forget/old"))
+    await world.live(5.0)
+    assert len(world.rows(requests)) == 1
+    world.clock.advance(31 * 24 * 3600.0)
+    await world.live(5.0)
+    assert world.rows(requests) == []
+    world.close()
+
+
 async def test_what_cannot_be_had_fails_by_name(tmp_path: Path) -> None:
     world = World(tmp_path)
     user = User(world)

@@ -137,6 +137,4 @@ class ClusterView:
     machines: int
     jobs: tuple[JobView, ...]
     autostop_minutes: int
-    autostop_down: bool
-    can_stop: bool
     busy_us: int

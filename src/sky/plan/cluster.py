@@ -1,7 +1,7 @@
 """What a cluster needs next: its state, its jobs in their order, and its end when nobody uses it.
 
 Decides: when a job's files are brought, its setup runs and its script runs; that a node that fails ends its
-job on all; when an idle cluster is stopped or taken down. Never: moves a machine.
+job on all; when an idle cluster is taken down. Never: moves a machine.
 Follows: planning twice changes nothing; a cluster whose machines cannot be reached is left alone.
 """
 
@@ -59,12 +59,7 @@ class TakeDown:
     """Give the cluster's machines back, and its disks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Give the cluster's machines back, and keep its disks."""
-
-
-Action = Bring | SetUp | Run | StopTasks | TakeDown | Stop | Fact
+Action = Bring | SetUp | Run | StopTasks | TakeDown | Fact
 
 
 def plan(view: ClusterView, now_us: int) -> Decision[Action]:
@@ -203,9 +198,7 @@ def _idle(view: ClusterView, now_us: int) -> Decision[Action]:
     due_us = view.busy_us + view.autostop_minutes * k.MINUTE_US
     if now_us < due_us:
         return _wait("it is idle", due_us)
-    if view.autostop_down or not view.can_stop:
-        return _do(TakeDown(), "it was idle for as long as it may")
-    return _do(Stop(), "it was idle for as long as it may")
+    return _do(TakeDown(), "it was idle for as long as it may")
 
 
 def _do(action: Action, why: str, again_us: int | None = None) -> Decision[Action]:

@@ -1,7 +1,8 @@
-"""Forgets what is kept only for a time: keys of requests, notes about what is over, and events.
+"""Forgets what is kept only for a time: keys, requests that ended, notes about what is over, and events.
 
 Decides: how often, and how much at once. Never: drops what may still be asked for: a key within its seven
-days, a note within its day, an event within the time that the operator has set, which is for ever unless set.
+days, a request within its thirty, a note within its day, an event within the time that the operator has set,
+which is for ever unless set.
 Follows: much that is old at once is dropped bit by bit, with other work between.
 """
 
@@ -12,11 +13,15 @@ from typing import ClassVar
 from sky.kit.clock import SECOND_US
 from sky.reconcile.passes import Done, InnerLoop
 from sky.store import events, passes
+from sky.store.rows import requests
 from sky.store.tx import Tx
 
 LOOK_EVERY_US = 300 * SECOND_US
 LOOK_AGAIN_US = SECOND_US // 10
 """When there is more to drop than is dropped at once."""
+REQUESTS_KEPT_US = 30 * 24 * 3600 * SECOND_US
+REQUESTS_MAX = 500
+"""Requests that are dropped at once."""
 LATENESS = 10
 """Events go at most this part of their time too late."""
 
@@ -33,10 +38,11 @@ class Forget(InnerLoop):
     def look(self, tx: Tx, key_id: str) -> Done:
         tx.forget_keys()
         notes = passes.forget(tx)
+        ended = requests.forget(tx, tx.now_us - REQUESTS_KEPT_US, REQUESTS_MAX)
         dropped, every_us = 0, LOOK_EVERY_US
         if self._events_kept_us is not None:
             dropped = events.forget(tx, tx.now_us - self._events_kept_us)
             every_us = min(every_us, max(SECOND_US, self._events_kept_us // LATENESS))
-        more = notes == passes.FORGOTTEN_MAX or dropped == events.FORGOTTEN_MAX
-        why = f"of what is {key_id}, dropped {notes} notes and {dropped} events"
+        more = notes == passes.FORGOTTEN_MAX or ended == REQUESTS_MAX or dropped == events.FORGOTTEN_MAX
+        why = f"of what is {key_id}, dropped {notes} notes, {ended} requests and {dropped} events"
         return Done(why, tx.now_us + (LOOK_AGAIN_US if more else every_us))

@@ -102,8 +102,6 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
         machines=int(connection.execute(count).scalar_one()),
         jobs=tuple(_job(connection, one_job) for one_job in found),
         autostop_minutes=row["autostop_minutes"],
-        autostop_down=row["autostop_down"],
-        can_stop=False,
         busy_us=row["busy_us"],
     )
 
