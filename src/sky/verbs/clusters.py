@@ -6,6 +6,7 @@ those of the engine. Follows: whatever holds for computes and calls holds for cl
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -263,8 +264,8 @@ def spec_of(machine: wire.Machine) -> v1.Spec:
         provider=v1.ProviderRef(kind=machine.infra or "local"),
         accelerator=machine.accelerator,
         accelerator_count=machine.accelerator_count if machine.accelerator else 1,
-        cpus=machine.cpus,
-        memory_gb=machine.memory_gb,
+        cpus=None if machine.cpus is None else math.ceil(machine.cpus),
+        memory_gb=None if machine.memory_gb is None else math.ceil(machine.memory_gb),
         region=machine.region,
         max_hourly_cost=machine.max_hourly_cost,
     )

@@ -42,6 +42,10 @@ Text = Annotated[str, Meta(max_length=1_000_000)]
 Env = dict[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Text]
 
 
+AutostopWait = Literal["jobs", "jobs_and_ssh", "none"]
+"""What keeps an idle cluster from being stopped."""
+
+
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a request asks for."""
 
@@ -51,13 +55,24 @@ class Machine(Body, frozen=True):
 
     infra: Annotated[str, Meta(max_length=64)] | None = None
     region: Annotated[str, Meta(max_length=64)] | None = None
+    zone: Annotated[str, Meta(max_length=64)] | None = None
     instance_type: Annotated[str, Meta(max_length=64)] | None = None
-    cpus: Annotated[int, Meta(ge=1, le=4096)] | None = None
-    memory_gb: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    cpus: Annotated[float, Meta(gt=0, le=4096)] | None = None
+    cpus_exact: bool = False
+    memory_gb: Annotated[float, Meta(gt=0, le=65536)] | None = None
+    memory_exact: bool = False
     accelerator: Annotated[str, Meta(max_length=64)] | None = None
     accelerator_count: Annotated[int, Meta(ge=1, le=64)] = 1
     use_spot: bool = False
     max_hourly_cost: Annotated[float, Meta(ge=0)] | None = None
+    disk_gb: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    disk_tier: Literal["low", "medium", "high", "ultra", "best"] | None = None
+    network_tier: Literal["standard", "best"] | None = None
+    image: Annotated[str, Meta(max_length=512)] | None = None
+    ports: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?$")], ...], Meta(max_length=64)
+    ] = ()
+    labels: dict[Annotated[str, Meta(max_length=256)], Annotated[str, Meta(max_length=256)]] = {}
 
 
 class Archive(Body, frozen=True):
@@ -67,6 +82,16 @@ class Archive(Body, frozen=True):
     sha256: Sha256
     single: bool = False
     clear: bool = False
+
+
+class StorageUse(Body, frozen=True):
+    """A storage by its name, and where its files go on each node. ``sha256``: an archive that was uploaded
+    becomes its content; None: as it is. ``persistent``: kept when the cluster is gone."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    target: Annotated[str, Meta(min_length=1, max_length=1024)]
+    sha256: Sha256 | None = None
+    persistent: bool = True
 
 
 class TaskConfig(Body, frozen=True):
@@ -81,6 +106,7 @@ class TaskConfig(Body, frozen=True):
     setup: Text | None = None
     run: Text | None = None
     files: Annotated[tuple[Archive, ...], Meta(max_length=100)] = ()
+    storages: Annotated[tuple[StorageUse, ...], Meta(max_length=100)] = ()
 
 
 class LaunchBody(Body, frozen=True):
@@ -96,6 +122,7 @@ class LaunchBody(Body, frozen=True):
     no_setup: bool = False
     fast: bool = False
     resize: bool = False
+    wait_for: AutostopWait | None = None
 
 
 class ExecBody(Body, frozen=True):
@@ -129,6 +156,7 @@ class StartBody(Body, frozen=True):
 
     cluster_name: str
     idle_minutes_to_autostop: Annotated[int, Meta(ge=-1, le=525_600)] | None = None
+    wait_for: AutostopWait | None = None
     retry_until_up: bool = False
     down: bool = False
     force: bool = False
@@ -139,6 +167,7 @@ class AutostopBody(Body, frozen=True):
 
     cluster_name: str
     idle_minutes: Annotated[int, Meta(ge=-1, le=525_600)]
+    wait_for: AutostopWait | None = None
     down: bool = False
 
 
@@ -166,8 +195,66 @@ class CancelBody(Body, frozen=True):
     all_users: bool = False
 
 
-class NothingBody(Body, frozen=True):
-    """A request that says it all with its name."""
+class CheckBody(Body, frozen=True):
+    """Which clouds to try out; none named: all."""
+
+    infra_list: tuple[str, ...] | None = None
+    verbose: bool = False
+
+
+class EnabledCloudsBody(Body, frozen=True):
+    """``expand``: with the places within each cloud."""
+
+    expand: bool = False
+
+
+class CostReportBody(Body, frozen=True):
+    """Clusters of the last so many days; None: of the last 30."""
+
+    days: Annotated[int, Meta(ge=1, le=3_650)] | None = None
+
+
+class OptimizeBody(Body, frozen=True):
+    """Which machines would do for these tasks, and which one is best."""
+
+    tasks: Annotated[tuple[TaskConfig, ...], Meta(min_length=1, max_length=64)]
+    minimize: Literal["COST", "TIME"] = "COST"
+
+
+class ValidateBody(Body, frozen=True):
+    """Whether these tasks could be launched here."""
+
+    tasks: Annotated[tuple[TaskConfig, ...], Meta(min_length=1, max_length=64)]
+
+
+class EndpointsBody(Body, frozen=True):
+    """Where a cluster's open ports can be reached; None: all of them."""
+
+    cluster_name: str
+    port: Annotated[str, Meta(pattern=r"^[0-9]{1,5}$")] | None = None
+
+
+class AcceleratorsBody(Body, frozen=True):
+    """Which accelerators to list. ``name_filter`` and ``region_filter`` are regular expressions."""
+
+    gpus_only: bool = True
+    name_filter: Annotated[str, Meta(max_length=256)] | None = None
+    region_filter: Annotated[str, Meta(max_length=256)] | None = None
+    quantity_filter: Annotated[int, Meta(ge=1)] | None = None
+    clouds: tuple[str, ...] | None = None
+    all_regions: bool = False
+    require_price: bool = True
+    case_sensitive: bool = True
+
+
+class StorageLsBody(Body, frozen=True):
+    """All of the caller's storages."""
+
+
+class StorageDeleteBody(Body, frozen=True):
+    """Delete a storage and what is in it."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 BODIES: dict[str, type[Body]] = {
@@ -181,9 +268,16 @@ BODIES: dict[str, type[Body]] = {
     "queue": QueueBody,
     "job_status": JobStatusBody,
     "cancel": CancelBody,
-    "check": NothingBody,
-    "enabled_clouds": NothingBody,
-    "cost_report": NothingBody,
+    "check": CheckBody,
+    "enabled_clouds": EnabledCloudsBody,
+    "cost_report": CostReportBody,
+    "optimize": OptimizeBody,
+    "validate": ValidateBody,
+    "endpoints": EndpointsBody,
+    "list_accelerators": AcceleratorsBody,
+    "list_accelerator_counts": AcceleratorsBody,
+    "storage_ls": StorageLsBody,
+    "storage_delete": StorageDeleteBody,
 }
 
 

@@ -35,6 +35,13 @@ WORDS = {
     "check": "Look which clouds can be used",
     "enabled_clouds": "List the clouds that can be used",
     "cost_report": "Show what clusters have cost",
+    "optimize": "Show which machines would do for tasks, and choose one",
+    "validate": "Check whether tasks could be launched",
+    "endpoints": "Tell where a cluster's open ports can be reached",
+    "list_accelerators": "List accelerators with their machines and prices",
+    "list_accelerator_counts": "List how many of each accelerator one machine can have",
+    "storage_ls": "List storages",
+    "storage_delete": "Delete a storage and what is in it",
 }
 
 
