@@ -1,12 +1,14 @@
 """Writes that are repeated, that race, and that name what they change.
 
 Decides: what a client may rely on when answers are lost and others write too.
-Never: looks at the database.
+Never: looks at the database, but where it stands for another daemon that writes there.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -176,3 +178,25 @@ def test_a_provider_comes_and_goes(api: Any, tools: Any, fresh_name: str) -> Non
 
     tools.until(gone, "the provider was removed")
     api("GET", f"/v1/providers/{fresh_name}").error(404)
+
+
+def test_who_comes_second_is_told_to_come_again(api: Any, tools: Any, idle: Any, daemon: Any) -> None:
+    function, arguments = tools.packed(print), tools.packed(((), {}))
+    api("PUT", f"/v1/functions/{tools.sha256(function)}", function, content_type="application/octet-stream")
+    api("PUT", f"/v1/blobs/{tools.sha256(arguments)}", arguments, content_type="application/octet-stream")
+    names = {"function": tools.sha256(function), "args_sha256": tools.sha256(arguments)}
+    task = api("POST", "/v1/tasks", {"compute": idle["id"], **names}).json["id"]
+    with closing(sqlite3.connect(daemon.home / "sky.db", timeout=20, isolation_level=None)) as other:
+        # As when another daemon writes the row between our reading and our writing of it.
+        other.execute(
+            f"CREATE TRIGGER earlier BEFORE UPDATE ON tasks WHEN NEW.id = '{task}' "
+            "BEGIN SELECT RAISE(IGNORE); END"
+        )
+        try:
+            refused = api("DELETE", f"/v1/tasks/{task}")
+        finally:
+            other.execute("DROP TRIGGER earlier")
+    assert refused.error(503, "busy")["retryable"] is True
+    assert refused.headers["retry-after"] == "1"
+    assert api("GET", f"/v1/tasks/{task}").json["state"] == "queued"
+    assert api("DELETE", f"/v1/tasks/{task}").json["state"] == "cancelled"

@@ -134,9 +134,10 @@ def _buckets(unit: Services) -> Buckets:
 
 def _answer(request: Request[Any, Any, Any], error: Exception) -> Any:
     """A failure in the shape of the face that it happened in."""
+    known = errors.settled(error)
     if not is_ours(request.scope["path"]):
-        return errors.answer(request, error)
-    return refused(understood(error, request.scope["state"].get("request_id")))
+        return errors.answer(request, known)
+    return refused(understood(known, request.scope["state"].get("request_id")))
 
 
 def build_app(unit: Services) -> Guard:

@@ -22,6 +22,7 @@ from litestar.types import Scope
 
 from sky.api.stream import Whole
 from sky.domain.errors import (
+    Busy,
     Internal,
     InvalidRequest,
     MethodNotAllowed,
@@ -29,6 +30,7 @@ from sky.domain.errors import (
     SkyError,
     Unauthorized,
 )
+from sky.store.tx import ConflictError
 from sky.wire.error import Error, ErrorCode
 from sky.wire.v1.base import NAME_PATTERN, SHA256_PATTERN
 
@@ -74,6 +76,16 @@ def headers_of(error: SkyError) -> dict[str, str]:
     if error.status == 413:  # the rest of the body is not wanted
         headers["connection"] = "close"
     return headers
+
+
+def settled(error: Exception) -> Exception:
+    """``error``, but that somebody else was first is told as what it is to a caller: come again."""
+    if isinstance(error, ConflictError):
+        text = (
+            "something else changed at that moment what this request is about; nothing was written, try again"
+        )
+        return Busy(text, after_s=1.0)
+    return error
 
 
 def understood(request: Request[Any, Any, Any], error: Exception) -> SkyError:

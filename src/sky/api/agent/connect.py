@@ -24,7 +24,7 @@ from sky.api.unit import Services
 from sky.domain.errors import Busy, Forbidden, SkyError
 from sky.kit import codec
 from sky.store.engine import Trouble
-from sky.store.tx import Event, Tx
+from sky.store.tx import ConflictError, Event, Tx
 from sky.store.views.nodes import AgentRow
 from sky.verbs import reports
 from sky.verbs.mailbox import Mail, mailbox
@@ -154,7 +154,7 @@ class _Line:
         """Whether that could be written. Raises what may pass. Listed supervisor."""
         try:
             await self._unit.db.write(lambda tx: verb(tx, self._node_id, report))
-        except (SkyError, Trouble, reports.Superseded):
+        except (SkyError, Trouble, ConflictError, reports.Superseded):
             raise
         except Exception:
             _log.exception("report.unwritable", node=self._node_id, number=report.number)
@@ -286,6 +286,8 @@ class Lines:
             await hang_up(socket, closed.code, closed.reason)
         except Busy as error:
             await hang_up(socket, TRY_AGAIN, error.message)
+        except ConflictError:  # what it said is said again, and read with what is there then
+            await hang_up(socket, TRY_AGAIN, "something else was written at that moment; say it again")
         except Forbidden as error:
             _log.info("agent.refused", node=node_id, error=error.message)
             await hang_up(socket, REFUSED, error.message)
