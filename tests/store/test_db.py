@@ -22,7 +22,8 @@ from sky.domain.errors import Busy, NotFound, StorageFull
 from sky.kit.clock import ManualClock, SystemClock
 from sky.store import schema
 from sky.store.db import VERBS_PER_COMMIT_MAX, WRITES_WAITING_MAX, Committed, Database
-from sky.store.tx import Tx
+from sky.store.engine import explain
+from sky.store.tx import ConflictError, Tx
 
 COUNT = sa.select(sa.func.count()).select_from(schema.tasks)
 
@@ -444,3 +445,10 @@ async def test_without_threads_it_is_the_same(database_url: str) -> None:
     assert len(told) == 2
     assert db.dialect == "sqlite"
     db.close()
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_a_choice_between_two_transactions_is_a_conflict(state: str) -> None:
+    clash = Exception("could not serialize access due to concurrent update")
+    clash.sqlstate = state  # type: ignore[attr-defined]  # as drivers of PostgreSQL name it
+    assert isinstance(explain(sa.exc.OperationalError("UPDATE", {}, clash)), ConflictError)

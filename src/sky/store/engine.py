@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sky.domain.errors import Busy, SkyError, StorageFull
 from sky.store.prepared import say
+from sky.store.tx import ConflictError
 
 Trouble = OperationalError
 """What a database raises when it cannot work just now, whatever it was asked."""
@@ -30,6 +31,9 @@ and was 57 MB that no one else could use."""
 CHECKPOINT_PAGES = 4_000
 """After this many pages the log is folded into the file, which waits for the disk: rarely."""
 LOG_BYTES_KEPT = 64 * 1024 * 1024
+CLASHES = frozenset({"40001", "40P01"})
+"""What a database answers, as SQLSTATE, to one of two transactions of which only one can be: that they cannot
+be put in an order, or wait for each other. Nothing of it was written, and done again it may well be."""
 UNREADABLE = "unreadable"
 """The one key of what is read where a row holds JSON that is none, so that its other columns can be."""
 UNREADABLE_CHARS_MAX = 200
@@ -62,8 +66,10 @@ def make_engine(
     return engine
 
 
-def explain(error: DBAPIError) -> SkyError | None:
+def explain(error: DBAPIError) -> SkyError | ConflictError | None:
     """What a failure of the database means to a caller, where it means something to them."""
+    if getattr(error.orig, "sqlstate", None) in CLASHES:
+        return ConflictError(f"the database had to choose between two transactions: {error.orig}")
     text = str(error.orig).lower()
     if "locked" in text or "busy" in text:
         return Busy("the database is held by another process; try again", after_s=1.0)

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sky.store import schema_requests
 from sky.store.engine import explain, make_engine
 
-HEAD = "0003"
+HEAD = "0004"
 FOLDER = Path(__file__).with_name("migrations")
 
 
@@ -52,7 +52,7 @@ def upgrade(url: str) -> bool:
         known = explain(error)
         shown = sa.make_url(url).render_as_string(hide_password=True)
         raise UnusableDatabaseError(
-            f"the database {shown} cannot be used: {error.orig if known is None else known.message}"
+            f"the database {shown} cannot be used: {error.orig if known is None else known}"
         ) from error
 
 
