@@ -63,6 +63,7 @@ computes = sa.Table(
     _us("ready_us"),
     _us("deleting_us"),
     _us("deleted_us"),
+    sa.Column("narrow", JSON),
 )
 sa.Index(
     "uq_computes_live_name",

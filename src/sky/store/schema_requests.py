@@ -1,4 +1,4 @@
-"""The tables of requests: requests and what they said, clusters, and their jobs.
+"""The tables of requests: requests and what they said, clusters, their jobs, and storages.
 
 Decides: columns, keys and indexes. Never: what a state means (``domain``). Conventions are those of
 ``schema``. Follows: a name means one live cluster; a job's number counts from 1 within its cluster.
@@ -111,3 +111,20 @@ _under_way = cluster_jobs.c.ended_us.is_(None)
 sa.Index(
     "ix_cluster_jobs_open", cluster_jobs.c.cluster_id, sqlite_where=_under_way, postgresql_where=_under_way
 )
+
+storages = sa.Table(
+    "storages",
+    metadata,
+    _seq(),
+    sa.Column("name", sa.String(64), nullable=False),
+    sa.Column("owner", sa.String(64), nullable=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("cluster_id", sa.String(40)),
+    _us("created_us", required=True),
+    _us("used_us", required=True),
+    sa.UniqueConstraint("owner", "name"),
+)
+"""``cluster_id``: the cluster with which it goes; None: it stays."""
+_goes = storages.c.cluster_id.is_not(None)
+sa.Index("ix_storages_cluster", storages.c.cluster_id, sqlite_where=_goes, postgresql_where=_goes)
