@@ -1,7 +1,8 @@
 """The tables of users: who may come in, in which role, and by which tokens.
 
 Decides: columns, keys and indexes. Never: what a role may do (``domain/user``). Conventions are those of
-``schema``. Follows: of a token only its SHA-256 is kept, and how it begins, so that it can be told apart.
+``schema``. Follows: of a token only its SHA-256 is kept, and how it begins, so that it can be told apart;
+with this module every table is known.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.store.schema import BIG, metadata
+from sky.store.schema import BIG
+from sky.store.schema_requests import metadata
 
 
 def _us(name: str, *, required: bool = False) -> sa.Column[Any]:
