@@ -19,10 +19,10 @@ from msgspec import Meta
 
 from sky.domain.catalogue import Catalogue, JobTemplate, Mount, Place, Sku
 from sky.domain.money import parse_usd
-from sky.domain.nearby import hint
+from sky.kit import marked_yaml
+from sky.kit.marked_yaml import Marked, YamlError
+from sky.kit.nearby import hint
 from sky.providers.registry import standard
-from sky.server import marked_yaml
-from sky.server.marked_yaml import Marked, YamlError
 from sky.wire.jobs import RUNTIME_SECONDS_MAX, Overridable, Tier
 from sky.wire.steps import HOST_IMAGE
 
