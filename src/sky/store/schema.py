@@ -64,6 +64,7 @@ computes = sa.Table(
     _us("deleting_us"),
     _us("deleted_us"),
     sa.Column("narrow", JSON),
+    sa.Column("disks", sa.Integer),
 )
 sa.Index(
     "uq_computes_live_name",
@@ -137,6 +138,22 @@ sa.Index(
     sqlite_where=_holds_rank,
     postgresql_where=_holds_rank,
 )
+
+disks = sa.Table(
+    "disks",
+    metadata,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("compute_id", sa.String(40), nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("provider_id", sa.String(40), nullable=False),
+    sa.Column("instance_type", sa.String(64), nullable=False),
+    sa.Column("region", sa.String(64)),
+    sa.Column("node_id", sa.String(40), nullable=False),
+    sa.Column("used", sa.Boolean, nullable=False),
+    _us("created_us", required=True),
+    sqlite_with_rowid=False,
+)
+sa.Index("ix_disks_compute", disks.c.compute_id)
 
 tasks = sa.Table(
     "tasks",

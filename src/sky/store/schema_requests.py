@@ -78,6 +78,9 @@ clusters = sa.Table(
     _us("busy_us", required=True),
     _us("up_us"),
     _us("removed_us"),
+    sa.Column("autostop_wait", sa.String(16)),
+    _us("autostop_us"),
+    _us("session_us"),
 )
 _live = clusters.c.removed_us.is_(None)
 sa.Index("uq_clusters_live_name", clusters.c.name, unique=True, sqlite_where=_live, postgresql_where=_live)

@@ -1,6 +1,7 @@
-"""Storages: sets of files that are kept under a name; what clusters ask of machines beyond a spec; users.
+"""Storages: sets of files that are kept under a name; disks that outlive machines; what clusters ask beyond
+a spec; users.
 
-Decides: the tables, their indexes and the column, spelled out. Never: reads ``store`` itself; a test holds
+Decides: the tables, their indexes and the columns, spelled out. Never: reads ``store`` itself; a test holds
 both against each other. Follows: a database of before gets empty tables, and computes that ask for no more.
 """
 
@@ -19,8 +20,13 @@ JSON = sa.JSON(none_as_null=True)
 
 
 def upgrade() -> None:
-    """Make the tables, their indexes and the column."""
+    """Make the tables, their indexes and the columns."""
     op.add_column("computes", sa.Column("narrow", JSON))
+    op.add_column("computes", sa.Column("disks", sa.Integer))
+    op.add_column("clusters", sa.Column("autostop_wait", sa.String(16)))
+    op.add_column("clusters", sa.Column("autostop_us", sa.BigInteger))
+    op.add_column("clusters", sa.Column("session_us", sa.BigInteger))
+    _disks()
     _storages()
     _users()
     _user_tokens()
@@ -31,7 +37,29 @@ def downgrade() -> None:
     op.drop_table("user_tokens")
     op.drop_table("users")
     op.drop_table("storages")
+    op.drop_table("disks")
+    for column in ("session_us", "autostop_us", "autostop_wait"):
+        op.drop_column("clusters", column)
+    op.drop_column("computes", "disks")
     op.drop_column("computes", "narrow")
+
+
+def _disks() -> None:
+    op.create_table(
+        "disks",
+        sa.Column("name", sa.String(64), nullable=False),
+        sa.Column("compute_id", sa.String(40), nullable=False),
+        sa.Column("rank", sa.Integer, nullable=False),
+        sa.Column("provider_id", sa.String(40), nullable=False),
+        sa.Column("instance_type", sa.String(64), nullable=False),
+        sa.Column("region", sa.String(64)),
+        sa.Column("node_id", sa.String(40), nullable=False),
+        sa.Column("used", sa.Boolean, nullable=False),
+        sa.Column("created_us", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_disks"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("ix_disks_compute", "disks", ["compute_id"])
 
 
 def _storages() -> None:
