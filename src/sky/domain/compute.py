@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sky.domain.lifecycle import Fact, Move, Table
+from sky.domain.offer import Market
 
 REQUESTED, PROVISIONING, RECOVERING = "requested", "provisioning", "recovering"
 READY, DEGRADED, FAILED = "ready", "degraded", "failed"
@@ -41,7 +42,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One kind of machine that would do. Costs in micro-dollars per hour."""
+    """One kind of machine that would do. Costs in micro-dollars per hour.
+
+    ``market``: the only one on which it may be bought, whatever the spec says of all. ``place``: its place
+    in the order of preference, where that is not its place in the spec.
+    """
 
     provider: str
     accelerator: str | None
@@ -52,6 +57,11 @@ class Alternative:
     region: str | None
     architecture: str | None
     max_hourly_micro: int | None
+    instance_type: str | None = None
+    cpus_exact: bool = False
+    memory_exact: bool = False
+    market: Market | None = None
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

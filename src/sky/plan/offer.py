@@ -17,12 +17,14 @@ from sky.domain.offer import Market, Offer
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Buy this one, at ``price_micro`` micro-dollars an hour. ``reasons`` say why others were passed over."""
+    """Buy this one, at ``price_micro`` micro-dollars an hour. ``reasons`` say why others were passed over;
+    ``alternative`` is the place of the one that it meets."""
 
     offer: Offer
     market: Market
     price_micro: int
     reasons: tuple[str, ...] = ()
+    alternative: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +39,62 @@ PassedOver = frozenset[tuple[str, str]]
 """Offers, by id and market, that were refused a moment ago."""
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """All offers that would do, the best first, and why each other one was passed over."""
+
+    candidates: tuple[Chosen, ...]
+    passed: tuple[tuple[Offer, str], ...]
+    later: bool
+
+
 def choose(offers: Iterable[Offer], wanted: Wanted, passed_over: PassedOver) -> Chosen | Nothing:
     """The first offer in the spec's order that fits and was not passed over."""
+    weighed = weigh(offers, wanted, passed_over)
+    reasons = dict.fromkeys(f"{named(offer)}: {why}" for offer, why in weighed.passed)
+    if weighed.candidates:
+        return replace(weighed.candidates[0], reasons=tuple(reasons))
+    if not reasons:
+        names = ", ".join(dict.fromkeys(a.provider for a in wanted.alternatives)) or "none"
+        return Nothing((f"no provider named in the spec ({names}) has an offer",), True)
+    return Nothing(tuple(reasons), weighed.later)
+
+
+def weigh(offers: Iterable[Offer], wanted: Wanted, passed_over: PassedOver = frozenset()) -> Weighed:
+    """Every offer that fits, in the order in which they would be taken, and every other one."""
     known = sorted(offers, key=lambda o: o.id)
-    candidates: list[tuple[tuple[int, int, int, float, str], Chosen]] = []
-    reasons: list[str] = []
+    ranked: list[tuple[tuple[int, int, int, float, str], Chosen]] = []
+    passed: list[tuple[Offer, str]] = []
     later = False
     for place, alternative in enumerate(wanted.alternatives):
+        allocation = alternative.market or wanted.allocation
         for offer in known:
             if not _from(offer, alternative):
                 continue
-            price, why, again = _on_sale(offer, alternative, wanted.allocation, passed_over)
+            price, why, again = _on_sale(offer, alternative, allocation, passed_over)
             later |= again
             if why is not None:
-                reasons.append(f"{named(offer)}: {why}")
+                passed.append((offer, why))
             if price is not None:
                 market, micro = price
-                order = place if wanted.selection == "first" else 0
+                order = (place if alternative.place is None else alternative.place) * (
+                    wanted.selection == "first"
+                )
                 rank = (order, micro, offer.cpus, offer.memory_gb, offer.id)
-                candidates.append((rank, Chosen(offer, market, micro)))
-    if candidates:
-        chosen = min(candidates, key=lambda x: x[0])[1]
-        return replace(chosen, reasons=tuple(dict.fromkeys(reasons)))
-    if not reasons:
-        names = ", ".join(dict.fromkeys(a.provider for a in wanted.alternatives)) or "none"
-        reasons.append(f"no provider named in the spec ({names}) has an offer")
-        later = True
-    return Nothing(tuple(dict.fromkeys(reasons)), later)
+                ranked.append((rank, Chosen(offer, market, micro, alternative=place)))
+    ranked.sort(key=lambda x: x[0])
+    return Weighed(tuple(chosen for _, chosen in ranked), tuple(passed), later)
+
+
+def strength(chosen: Chosen) -> tuple[float, int, int, float]:
+    """How much a machine can do: its accelerators' memory, how many they are, its cores, its memory."""
+    offer = chosen.offer
+    return (
+        (offer.vram or 0.0) * offer.accelerator_count,
+        offer.accelerator_count,
+        offer.cpus,
+        offer.memory_gb,
+    )
 
 
 def named(offer: Offer) -> str:
@@ -115,10 +146,19 @@ def _prices(offer: Offer, allocation: str) -> list[tuple[Market, int]]:
 
 def _unfit(offer: Offer, a: Alternative) -> str | None:
     checks = (
+        (
+            a.instance_type is not None and offer.instance_type != a.instance_type,
+            f"is no {a.instance_type}, which is wanted",
+        ),
         (a.cpus is not None and offer.cpus < (a.cpus or 0), f"has {offer.cpus} cpus, {a.cpus} wanted"),
+        (a.cpus_exact and offer.cpus != a.cpus, f"has {offer.cpus} cpus, exactly {a.cpus} wanted"),
         (
             a.memory_gb is not None and offer.memory_gb < (a.memory_gb or 0),
             f"has {offer.memory_gb:g} GB of memory, {a.memory_gb} wanted",
+        ),
+        (
+            a.memory_exact and offer.memory_gb != a.memory_gb,
+            f"has {offer.memory_gb:g} GB of memory, exactly {a.memory_gb} wanted",
         ),
         (
             a.disk_gb is not None and offer.disk_gb is not None and offer.disk_gb < (a.disk_gb or 0),

@@ -6,7 +6,7 @@ Follows: every number in a snapshot is counted from rows in the same transaction
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from sky.domain.snapshots import (
 )
 from sky.kit.clock import SECOND_US
 from sky.store.engine import UNREADABLE
-from sky.store.prepared import prepared
+from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
 from sky.store.sql import Row, literals, many, one
 from sky.wire import v1
@@ -98,11 +98,14 @@ def _is_spec(stored: Any) -> bool:
     return True
 
 
-def wanted_of(spec: Mapping[str, Any]) -> Wanted:
-    """The part of a stored spec that decides what is bought."""
+def wanted_of(spec: Mapping[str, Any], narrow: Sequence[Mapping[str, Any]] | None = None) -> Wanted:
+    """The part of a stored spec that decides what is bought. ``narrow``: what is asked beyond it, by place."""
     options: Mapping[str, Any] = spec.get("options") or {}
+    more = narrow or ()
     return Wanted(
-        alternatives=tuple(_alternative(s) for s in spec["specs"]),
+        alternatives=tuple(
+            _alternative(s, more[place] if place < len(more) else {}) for place, s in enumerate(spec["specs"])
+        ),
         selection=spec["selection"],
         allocation=spec["allocation"],
         provision_timeout_us=_us(options.get("provision_timeout", 300.0)) or NEVER_US,
@@ -171,11 +174,11 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
         return None
     compute = _DEFINITION.first(connection, {"b_id": found["compute_id"]}) or {}
     spec = spec_of(compute)
-    wanted = wanted_of(spec)
+    wanted = wanted_of(spec, compute.get("narrow"))
     known: list[Offer] = []
     fresh, ids, errors = True, tuple[str, ...](), tuple[str, ...]()
     if found["state"] == n.REQUESTED:
-        known, fresh, ids, errors = _offers(connection, wanted, now_us)
+        known, fresh, ids, errors = offers_of(connection, wanted, now_us)
     options = spec["options"]
     return NodeCase(
         node=_node(found),
@@ -195,27 +198,21 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
     )
 
 
-def _offers(
+def offers_of(
     connection: sa.Connection, wanted: Wanted, now_us: int
 ) -> tuple[list[Offer], bool, tuple[str, ...], tuple[str, ...]]:
-    names = [a.provider for a in wanted.alternatives]
-    rows = connection.execute(
-        sa.select(
-            providers.c.id,
-            providers.c.name,
-            providers.c.offers_ttl_seconds,
-            providers.c.offers_fetched_us,
-            providers.c.last_error,
-        ).where(sa.or_(providers.c.id.in_(names), providers.c.name.in_(names), providers.c.kind.in_(names)))
-    ).all()
-    ids = tuple(r.id for r in rows)
+    """Offers of the providers that are named, whether all are fresh, those providers' ids, their errors."""
+    names = {a.provider for a in wanted.alternatives}
+    rows = [r for r in _PROVIDERS.all(connection, {}) if names & {r["id"], r["name"], r["kind"]}]
+    ids = tuple(r["id"] for r in rows)
     fresh = all(
-        r.offers_fetched_us is not None and r.offers_fetched_us + r.offers_ttl_seconds * SECOND_US > now_us
+        r["offers_fetched_us"] is not None
+        and r["offers_fetched_us"] + r["offers_ttl_seconds"] * SECOND_US > now_us
         for r in rows
     )
-    errors = tuple(f"{r.name}: {r.last_error.get('message')}" for r in rows if r.last_error)
-    bodies = connection.execute(sa.select(offers.c.body).where(offers.c.provider_id.in_(ids)))
-    return [msgspec.convert(body, Offer) for (body,) in bodies], fresh, ids, errors
+    errors = tuple(f"{r['name']}: {r['last_error'].get('message')}" for r in rows if r["last_error"])
+    bodies = _OFFERS.all(connection, {"ids": ids})
+    return [msgspec.convert(row["body"], Offer) for row in bodies], fresh, ids, errors
 
 
 def _node(row: Row) -> NodeView:
@@ -225,7 +222,7 @@ def _node(row: Row) -> NodeView:
     return NodeView(**values)
 
 
-def _alternative(spec: Mapping[str, Any]) -> Alternative:
+def _alternative(spec: Mapping[str, Any], narrow: Mapping[str, Any]) -> Alternative:
     cap = spec.get("max_hourly_cost")
     return Alternative(
         provider=spec["provider"]["kind"],
@@ -237,6 +234,7 @@ def _alternative(spec: Mapping[str, Any]) -> Alternative:
         region=spec.get("region"),
         architecture=spec.get("architecture"),
         max_hourly_micro=None if cap is None else to_micro(cap),
+        **narrow,
     )
 
 
@@ -251,9 +249,24 @@ def _us(seconds: float) -> int:
 _NOTHING_WANTED: Mapping[str, Any] = msgspec.to_builtins(
     v1.ComputeSpec(specs=(), nodes=v1.NodeBounds(desired=0), desired="deleted", ttl=0)
 )
+_PROVIDERS = prepared(
+    sa.select(
+        providers.c.id,
+        providers.c.name,
+        providers.c.kind,
+        providers.c.offers_ttl_seconds,
+        providers.c.offers_fetched_us,
+        providers.c.last_error,
+    )
+)
+_OFFERS = Prepared(
+    lambda _, count: sa.select(offers.c.body).where(offers.c.provider_id.in_(places("ids", count))), "ids"
+)
 _COMPUTE = prepared(sa.select(computes).where(computes.c.id == sa.bindparam("b_id")))
 _DEFINITION = prepared(
-    sa.select(computes.c.spec, computes.c.state).where(computes.c.id == sa.bindparam("b_id"))
+    sa.select(computes.c.spec, computes.c.state, computes.c.narrow).where(
+        computes.c.id == sa.bindparam("b_id")
+    )
 )
 _NODE_OF = nodes.c.compute_id == sa.bindparam("b_id")
 _NODE = prepared(sa.select(*_NODE_COLUMNS, ACTIVE).where(nodes.c.id == sa.bindparam("b_id")))

@@ -7,7 +7,7 @@ Follows: the answer can go out as soon as the transaction is committed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -27,8 +27,16 @@ from sky.wire import v1
 from sky.wire.plugins import KINDS
 
 
-def create(tx: Tx, body: v1.ComputeCreate, rules: Rules, *, owner: str | None = None) -> str:
-    """Ask for a compute; returns its id. ``owner`` is an opaque key of whatever asked from inside."""
+def create(
+    tx: Tx,
+    body: v1.ComputeCreate,
+    rules: Rules,
+    *,
+    owner: str | None = None,
+    narrow: Sequence[Mapping[str, Any]] | None = None,
+) -> str:
+    """Ask for a compute; returns its id. ``owner`` is an opaque key of whatever asked from inside; ``narrow``
+    is what it asks of each alternative beyond the spec, by the names of ``Alternative``."""
     check_spec(tx, body.spec, rules)
     if body.name is not None:
         _check_name(tx, body.name)
@@ -46,6 +54,7 @@ def create(tx: Tx, body: v1.ComputeCreate, rules: Rules, *, owner: str | None = 
         "target_nodes": body.spec.nodes.desired,
         "owner": owner,
         "created_us": tx.now_us,
+        "narrow": None if narrow is None else [dict(more) for more in narrow],
     }
     tx.add("computes", [row], event="compute.created")
     _freeze(tx, compute_id, 1, spec)

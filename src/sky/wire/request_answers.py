@@ -49,8 +49,10 @@ class Optimized(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceleratorInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine with accelerators. Prices in USD an hour, memory in GB. ``source``: ``list`` are list prices of
-    the day ``as_of``; ``live`` is what a provider of this server offers now."""
+    """A machine with accelerators. Prices in USD an hour, memory in GB.
+
+    ``source``: ``list`` are list prices of ``as_of``; ``live`` is what a provider of this server offers now.
+    """
 
     cloud: str
     instance_type: str
