@@ -21,8 +21,9 @@ from tests.store.support import empty, execution_row, inline, task_row, wakes
 from sky.domain.errors import Busy, NotFound, StorageFull
 from sky.kit.clock import ManualClock, SystemClock
 from sky.store import schema
-from sky.store.db import VERBS_PER_COMMIT_MAX, WRITES_WAITING_MAX, Committed, Database
+from sky.store.db import Committed, Database
 from sky.store.engine import explain
+from sky.store.line import PASSES_PER_COMMIT_MAX, VERBS_PER_COMMIT_MAX, WRITES_WAITING_MAX
 from sky.store.tx import ConflictError, Tx
 
 COUNT = sa.select(sa.func.count()).select_from(schema.tasks)
@@ -96,6 +97,22 @@ async def test_a_commit_is_shared_by_so_many_and_no_more(db: Database) -> None:
     held.go.set()
     await asyncio.gather(first, *asked)
     assert [len(committed.events) for committed in told] == [VERBS_PER_COMMIT_MAX, 5]
+
+
+async def test_loops_let_those_pass_for_whom_somebody_waits(db: Database) -> None:
+    told: list[Committed] = []
+    db.listen(told.append)
+    held, first = await hold(db)
+    passes = range(100, 100 + PASSES_PER_COMMIT_MAX + 1)
+    later = [asyncio.create_task(db.write(add(number), later=True)) for number in passes]
+    await asyncio.sleep(0)
+    asked = [asyncio.create_task(db.write(add(number))) for number in range(3)]
+    await asyncio.sleep(0)
+    held.go.set()
+    await asyncio.gather(first, *asked, *later)
+    tasks = [[e.task_id for e in committed.events] for committed in told]
+    assert tasks[0][:3] == ["tsk_0", "tsk_1", "tsk_2"], "whoever came after them goes first"
+    assert [len(one) for one in tasks] == [3 + PASSES_PER_COMMIT_MAX, 1], "and they go on beside"
 
 
 async def test_who_attends_a_key_reads_in_the_transaction_that_signals_it(db: Database) -> None:
@@ -286,10 +303,22 @@ connection.execute("COMMIT")
 """
 
 
+PG_LOCKER = """
+import sys
+import sqlalchemy as sa
+from sky.store.engine import WRITER_LOCK
+with sa.create_engine(sys.argv[1]).begin() as connection:
+    connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"))
+    print("locked", flush=True)
+    sys.stdin.readline()
+"""
+
+
 def lock(url: str) -> subprocess.Popen[str]:
     """Another process that holds the database until it is told to let go."""
+    of_file = url.startswith("sqlite")
     process = subprocess.Popen(
-        [sys.executable, "-c", LOCKER, url.removeprefix("sqlite:///")],
+        [sys.executable, "-c", LOCKER if of_file else PG_LOCKER, url.removeprefix("sqlite:///")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -414,6 +443,7 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
         assert seqs == list(range(1, len(found) + 1)), "each with its event, and nothing by halves"
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_files_copied_while_it_writes_open_clean(db: Database, tmp_path: Path) -> None:
     for number in range(40):
         await db.write(add(number))
@@ -443,7 +473,7 @@ async def test_without_threads_it_is_the_same(database_url: str) -> None:
     await db.write(lambda tx: tx.add("executions", [execution_row()]))
     assert await count(db) == 1
     assert len(told) == 2
-    assert db.dialect == "sqlite"
+    assert database_url.startswith(db.dialect)
     db.close()
 
 

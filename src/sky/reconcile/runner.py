@@ -101,7 +101,7 @@ class Runner:
         soon_s = self._clock.monotonic_s() + CLAIM_S / 2
         due = [key for key in self._calling if self._claims.get(key, 0.0) < soon_s]
         if due:
-            await self._db.write(lambda tx: [self._claim(tx, key) for key in due])
+            await self._db.write(lambda tx: [self._claim(tx, key) for key in due], later=True)
 
     async def run_forever(self) -> None:
         """Tick until cancelled; passes run beside."""
@@ -187,11 +187,11 @@ class Runner:
             passes.finish(tx, key, seen, due_us=done.due_us, decision=done.why)
             return done.due_us
 
-        return await self._db.write(work)
+        return await self._db.write(work, later=True)
 
     async def _outer(self, loop: OuterLoop, key: str, key_id: str) -> int | None:
         if self._claims.get(key, 0.0) <= self._clock.monotonic_s() and not await self._db.write(
-            lambda tx: self._claimed(tx, key)
+            lambda tx: self._claimed(tx, key), later=True
         ):
             return None
         seen = await self._db.read(lambda c: passes.version(c, key))
@@ -210,7 +210,7 @@ class Runner:
             if done.write is not None:
                 done.write(tx)
 
-        await self._db.write(write)
+        await self._db.write(write, later=True)
         return done.due_us
 
     def follow(self, tx: Tx, key: str) -> bool:
@@ -245,7 +245,7 @@ class Runner:
             failures = 1 + (row.failures if row else 0)
             due_us = self._clock.now_us() + round(backoff.delay_s(failures) * SECOND_US)
             await self._db.write(
-                lambda tx: passes.fail(tx, key, due_us=due_us, failures=failures, error=text)
+                lambda tx: passes.fail(tx, key, due_us=due_us, failures=failures, error=text), later=True
             )
         except SkyError as unnoted:
             _log.warning("pass.not_noted", key=key, error=unnoted.message)

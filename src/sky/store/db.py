@@ -10,7 +10,6 @@ out; when it raises, nothing of it was written.
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +23,11 @@ from sky.domain.errors import Busy
 from sky.kit import faults
 from sky.kit.clock import Clock
 from sky.store.engine import BUSY_TIMEOUT_MS, READER_THREADS, explain, make_engine
+from sky.store.line import WRITES_WAITING_MAX, Line
 from sky.store.prepared import say
 from sky.store.tx import Event, Tx, WakeRule
 
 T = TypeVar("T")
-
-VERBS_PER_COMMIT_MAX = 128
-WRITES_WAITING_MAX = 10_000
-"""Verbs that may wait for the writer; beyond that, callers are told to come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,7 @@ class Database:
         self._followed: frozenset[str] = frozenset()
         self._attended: dict[str, _Attended] = {}
         self._ran: list[tuple[_Attended, _Outcome]] = []
-        self._queue: queue.Queue[_Job | None] = queue.Queue(WRITES_WAITING_MAX)
+        self._line: Line[_Job] = Line()
         self._readers = ThreadPoolExecutor(READER_THREADS, "sky-read") if threaded else None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -147,7 +143,7 @@ class Database:
         """Finish what was accepted, then close every connection. What comes later is refused as busy."""
         self._closed = True
         if self._thread is not None:
-            self._queue.put(None)
+            self._line.end()
             self._thread.join()
             self._thread = None
         if self._readers is not None:
@@ -159,17 +155,18 @@ class Database:
         self._writer_engine.dispose()
         self._reader_engine.dispose()
 
-    async def write(self, verb: Callable[[Tx], T]) -> T:
-        """Run ``verb`` in a transaction; returns once it is committed. Raises Busy, StorageFull, its own."""
+    async def write(self, verb: Callable[[Tx], T], *, later: bool = False) -> T:
+        """Run ``verb`` in a transaction; returns once it is committed. Raises Busy, StorageFull, its own.
+
+        ``later``: nobody waits for an answer, so it lets those pass for whom somebody does.
+        """
         if self._closed:
             raise Busy("the daemon is ending; try again when it is back", after_s=1.0)
         if not self._threaded:
             return self._write_here(verb)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        try:
-            self._queue.put_nowait(_Job(verb, done))
-        except queue.Full:
-            raise Busy(f"{WRITES_WAITING_MAX} writes are waiting already; try again", after_s=1.0) from None
+        if not self._line.put(_Job(verb, done), later=later):
+            raise Busy(f"{WRITES_WAITING_MAX} writes are waiting already; try again", after_s=1.0)
         return await done
 
     async def read(self, query: Callable[[sa.Connection], T]) -> T:
@@ -213,23 +210,8 @@ class Database:
         return outcome.value
 
     def _write_forever(self) -> None:
-        while True:
-            job = self._queue.get()
-            if job is None:
-                return
-            jobs, last = [job], False
-            while len(jobs) < VERBS_PER_COMMIT_MAX:
-                try:
-                    more = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if more is None:
-                    last = True
-                    break
-                jobs.append(more)
+        while jobs := self._line.take():
             self._serve(jobs)
-            if last:
-                return
 
     def _serve(self, jobs: list[_Job]) -> None:
         broken: BaseException | None = None

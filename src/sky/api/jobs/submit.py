@@ -23,6 +23,7 @@ from sky.store.rows import accounts, jobs, ledger
 from sky.store.tx import Tx
 from sky.verbs import job_rules
 from sky.verbs import jobs as verbs
+from sky.verbs.job_rules import Offering
 from sky.verbs.jobs import Wanted
 from sky.wire import jobs as wire
 
@@ -103,18 +104,14 @@ async def submit_job(ask: JobAsk) -> ASGIResponse:
         ask.need_store("submitting of jobs")
     key = _key(ask.header(b"idempotency-key"), holder)
     fingerprint = codec.sha256_hex(codec.canonical(msgspec.to_builtins(request)))
-    conflict: IdempotencyConflict | None = None
-    try:
-        replay = await ask.unit.db.write(lambda tx: _remembered(tx, key, fingerprint))
-    except IdempotencyConflict as error:
-        replay, conflict = None, error
-    if replay is not None:
-        return reply(replay, 200)
-    offering = ask.selling.offering()
-    wanted = job_rules.launchable(*job_rules.requested(request, offering), offering)
-    if conflict is not None:
-        raise JobRefused("idempotency_conflict", conflict.message) from None
-    platform = ask.selling.settings.platform
+    judged = _judged(request, ask.selling.offering())
+    if isinstance(judged, JobRefused) or holder.customer.backend == verbs.CONSOLE:
+        replay = await _replay(ask, key, fingerprint, judged)
+        if replay is not None:
+            return reply(replay, 200)
+    if isinstance(judged, JobRefused):
+        raise judged
+    wanted, platform = judged, ask.selling.settings.platform
     if holder.customer.backend == verbs.CONSOLE:
         # Said before the console is asked for money; whether it is still so is found when the job is written.
         now_us = ask.unit.clock.now_us()
@@ -168,10 +165,32 @@ def _key(given: str | None, holder: KeyHolder) -> str | None:
     return f"submitJob:{holder.customer.owner}:{codec.sha256_hex(given.encode())}"
 
 
-def _remembered(tx: Tx, key: str | None, fingerprint: str) -> wire.Job | None:
-    """The job that was submitted under this key; None: there is none. Raises IdempotencyConflict."""
-    job_id = tx.remembered(key, fingerprint, kept_us=REMEMBERED_US)
-    return None if job_id is None else _shown(tx, job_id)
+def _judged(request: wire.SubmitJobRequest, offering: Offering) -> Wanted | JobRefused:
+    """The job that a request asks for, or what is wrong with it."""
+    try:
+        return job_rules.launchable(*job_rules.requested(request, offering), offering)
+    except JobRefused as refused:
+        return refused
+
+
+async def _replay(
+    ask: JobAsk, key: str | None, fingerprint: str, judged: Wanted | JobRefused
+) -> wire.Job | None:
+    """The job that was submitted under this key; None: there is none. Raises JobRefused: what is wrong with
+    the request is told before that its key was used for another one."""
+    if key is None:
+        return None
+
+    def verb(tx: Tx) -> wire.Job | None:
+        job_id = tx.remembered(key, fingerprint, kept_us=REMEMBERED_US)
+        return None if job_id is None else _shown(tx, job_id)
+
+    try:
+        return await ask.unit.db.write(verb)
+    except IdempotencyConflict as error:
+        if isinstance(judged, JobRefused):
+            raise judged from None
+        raise JobRefused("idempotency_conflict", error.message) from None
 
 
 def _submit(

@@ -19,8 +19,7 @@ from sky.store.tx import Tx
 
 def find(connection: sa.Connection, ref: str) -> Row | None:
     """The account with that id or name."""
-    query = sa.select(accounts).where(sa.or_(accounts.c.id == ref, accounts.c.name == ref))
-    return one(connection, query.order_by(accounts.c.id != ref).limit(1))
+    return one(connection, _ACCOUNT, {"b_ref": ref})
 
 
 def page(connection: sa.Connection, before_seq: int | None, limit: int) -> list[Row]:
@@ -67,6 +66,12 @@ def revoke_key(tx: Tx, key_id: str) -> None:
     )
 
 
+_ACCOUNT = prepared(
+    sa.select(accounts)
+    .where(sa.or_(accounts.c.id == sa.bindparam("b_ref"), accounts.c.name == sa.bindparam("b_ref")))
+    .order_by(accounts.c.id != sa.bindparam("b_ref"))
+    .limit(1)
+)
 _KEY = prepared(
     sa.select(
         api_keys.c.id,

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.compute import LIVE
-from sky.store.prepared import prepared
+from sky.store.prepared import inserted, prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, generations, nodes, tasks
 from sky.store.sql import Row, many, one
 from sky.store.tx import Tx
@@ -64,7 +64,7 @@ def generation_spec(connection: sa.Connection, compute_id: str, number: int) -> 
 def freeze(tx: Tx, compute_id: str, number: int, spec: Mapping[str, Any], digest: str) -> None:
     """Keep a definition for good."""
     row = {"compute_id": compute_id, "number": number, "spec": spec, "hash": digest, "created_us": tx.now_us}
-    tx.connection.execute(sa.insert(generations), row)
+    _FREEZE.run(tx.connection, row)
 
 
 def at_nodes(connection: sa.Connection, compute_id: str, *, but: Collection[str] = ()) -> list[str]:
@@ -93,6 +93,7 @@ def broadcasts(connection: sa.Connection, compute_id: str) -> bool:
 
 _ID = computes.c.id == sa.bindparam("b_id")
 _LIVE_NAME = sa.and_(computes.c.name == sa.bindparam("b_name"), computes.c.deleted_us.is_(None))
+_FREEZE = inserted(generations, ["compute_id", "number", "spec", "hash", "created_us"])
 _BY_ID = prepared(sa.select(computes).where(_ID))
 _BY_NAME = prepared(sa.select(computes).where(_LIVE_NAME))
 _SPEC = prepared(sa.select(computes.c.spec).where(_ID))

@@ -18,7 +18,7 @@ from sky.store.prepared import inserted, prepared
 from sky.store.rows import ledger, webhooks
 from sky.store.schema import blobs, computes, executions, nodes, tasks
 from sky.store.schema_jobs import JOB_IS_LIVE, console_orders, job_events, jobs
-from sky.store.sql import Row, many, one
+from sky.store.sql import Row, one
 from sky.store.tx import Tx
 
 
@@ -46,21 +46,10 @@ def note(tx: Tx, job_id: str, owner: str, kind: str, data: Mapping[str, Any] | N
 
 def in_use(connection: sa.Connection, owner: str | None = None) -> InUse:
     """What of live jobs there is: of one owner, or of all (None)."""
-    query = (
-        sa.select(
-            jobs.c.tier,
-            jobs.c.state,
-            sa.func.count().label("count"),
-            sa.func.sum(jobs.c.gpu_count).label("gpus"),
-        )
-        .where(JOB_IS_LIVE)
-        .group_by(jobs.c.tier, jobs.c.state)
-    )
-    if owner is not None:
-        query = query.where(jobs.c.owner == owner)
     active = queued = 0
     gpus: dict[str, int] = {}
-    for row in many(connection, query):
+    rows = _IN_USE.all(connection, {}) if owner is None else _IN_USE_OF.all(connection, {"b_owner": owner})
+    for row in rows:
         active += int(row["count"])
         queued += int(row["count"]) if row["state"] == QUEUED else 0
         gpus[row["tier"]] = gpus.get(row["tier"], 0) + int(row["gpus"] or 0)
@@ -109,8 +98,7 @@ def view(connection: sa.Connection, job_id: str) -> tuple[Row, JobView] | None:
 def _compute(connection: sa.Connection, compute_id: str | None) -> Row | None:
     if compute_id is None:
         return None
-    query = sa.select(computes.c.state, computes.c.last_error).where(computes.c.id == compute_id)
-    return one(connection, query)
+    return one(connection, _COMPUTE, {"b_id": compute_id})
 
 
 def _placement(node: Row | None) -> dict[str, Any] | None:
@@ -151,6 +139,21 @@ def step_of(connection: sa.Connection, task_id: str | None) -> StepView | None:
 
 
 _JOB = prepared(sa.select(jobs).where(jobs.c.id == sa.bindparam("b_id")))
+_COMPUTE = prepared(
+    sa.select(computes.c.state, computes.c.last_error).where(computes.c.id == sa.bindparam("b_id"))
+)
+_LIVE_ONES = (
+    sa.select(
+        jobs.c.tier,
+        jobs.c.state,
+        sa.func.count().label("count"),
+        sa.func.sum(jobs.c.gpu_count).label("gpus"),
+    )
+    .where(JOB_IS_LIVE)
+    .group_by(jobs.c.tier, jobs.c.state)
+)
+_IN_USE = prepared(_LIVE_ONES)
+_IN_USE_OF = prepared(_LIVE_ONES.where(jobs.c.owner == sa.bindparam("b_owner")))
 _NOTE = inserted(job_events, ["id", "job_id", "owner", "type", "data", "at_us"])
 _ASKING = prepared(sa.select(console_orders.c.ordinal).where(console_orders.c.job_id == sa.bindparam("b_id")))
 _NODE = prepared(

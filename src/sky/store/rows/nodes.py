@@ -49,10 +49,7 @@ def is_at_work(connection: sa.Connection, node_id: str) -> bool:
 
 def any_bound(connection: sa.Connection, compute_id: str) -> bool:
     """Whether an offer was ever chosen for a node of that compute."""
-    query = (
-        sa.select(nodes.c.id).where(nodes.c.compute_id == compute_id, nodes.c.bound_us.is_not(None)).limit(1)
-    )
-    return connection.execute(query).first() is not None
+    return _ANY_BOUND.first(connection, {"b_compute": compute_id}) is not None
 
 
 def addresses(connection: sa.Connection, compute_id: str, total: int) -> tuple[str, ...]:
@@ -130,6 +127,11 @@ _SILENT = prepared(
     )
     .order_by(*_BY_RANK)
     .limit(sa.bindparam("b_limit"))
+)
+_ANY_BOUND = prepared(
+    sa.select(nodes.c.id)
+    .where(nodes.c.compute_id == sa.bindparam("b_compute"), nodes.c.bound_us.is_not(None))
+    .limit(1)
 )
 _ANY_SERVING = prepared(sa.select(nodes.c.id).where(_LIVE, _SERVES).order_by(*_BY_RANK).limit(1))
 _BOUGHT_OF = prepared(

@@ -47,8 +47,7 @@ def ids(connection: sa.Connection) -> list[str]:
 
 def count_of_kind(connection: sa.Connection, kind: str, *, without: str = "") -> int:
     """How many providers of a kind there are, not counting one."""
-    query = sa.select(sa.func.count()).where(providers.c.kind == kind, providers.c.id != without)
-    return connection.execute(query).scalar_one()
+    return _COUNT.scalar(connection, {"b_kind": kind, "b_without": without})
 
 
 def add(tx: Tx, row: Mapping[str, Any]) -> None:
@@ -87,5 +86,10 @@ def note_error(tx: Tx, provider_id: str, error: Mapping[str, Any]) -> None:
     )
 
 
+_COUNT = prepared(
+    sa.select(sa.func.count().label("count")).where(
+        providers.c.kind == sa.bindparam("b_kind"), providers.c.id != sa.bindparam("b_without")
+    )
+)
 _REF = sa.bindparam("b_ref", type_=sa.String)
 _FIND = prepared(sa.select(providers).where(sa.or_(providers.c.id == _REF, providers.c.name == _REF)))
