@@ -17,7 +17,8 @@ from tests.flows.world import FUNCTION_SHA, World, succeed
 from sky.domain import task as t
 from sky.domain.errors import SkyError
 from sky.kit import faults, ids
-from sky.providers.fake.cloud import Chaos, Pace, Refuse, fake_offer, regions
+from sky.providers.fake.cloud import Pace, fake_offer, regions
+from sky.providers.fake.trouble import Chaos, Refuse
 from sky.store.schema import computes, executions, nodes, tasks
 from sky.store.tx import Tx
 from sky.verbs import computes as compute_verbs

@@ -9,15 +9,8 @@ import pytest
 from tests.flows.world import SimAgent, World, keep_running
 
 from sky.domain.errors import NameTaken, NotFound, ProviderInUse, ReleasePending
-from sky.providers.fake.cloud import (
-    Chaos,
-    LoseAnswer,
-    Pace,
-    Refuse,
-    TryLater,
-    Vanish,
-    fake_offer,
-)
+from sky.providers.fake.cloud import Pace, fake_offer
+from sky.providers.fake.trouble import Chaos, LoseAnswer, Refuse, TryLater, Vanish
 from sky.store.schema import computes, nodes, providers
 from sky.store.views import nodes as node_views
 from sky.verbs import computes as compute_verbs

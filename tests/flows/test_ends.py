@@ -11,7 +11,7 @@ from sky.domain.errors import (
     InvalidRequest,
     TaskNotRetryable,
 )
-from sky.providers.fake.cloud import Refuse
+from sky.providers.fake.trouble import Refuse
 from sky.store.schema import executions, tasks
 from sky.wire import agent as wire
 from sky.wire import v1

@@ -16,7 +16,8 @@ from sky.domain.catalogue import Place, Sku
 from sky.domain.job_errors import JobRefused
 from sky.domain.money import MICRO
 from sky.kit import codec, faults
-from sky.providers.fake.cloud import Refuse, fake_offer, regions
+from sky.providers.fake.cloud import fake_offer, regions
+from sky.providers.fake.trouble import Refuse
 from sky.store.rows import jobs as job_rows
 from sky.store.rows import ledger
 from sky.store.schema import computes

@@ -26,19 +26,9 @@ from sky.providers.base import (
     Refused,
 )
 from sky.providers.contract import ProviderContract
-from sky.providers.fake.cloud import (
-    Chaos,
-    Delay,
-    FakeCloud,
-    LoseAnswer,
-    Pace,
-    Refuse,
-    TryLater,
-    Vanish,
-    fake_offer,
-    regions,
-)
+from sky.providers.fake.cloud import FakeCloud, Pace, fake_offer, regions
 from sky.providers.fake.provider import FakeProvider, kind_of
+from sky.providers.fake.trouble import Chaos, Delay, LoseAnswer, Refuse, TryLater, Vanish
 from sky.providers.registry import Registry, standard
 
 

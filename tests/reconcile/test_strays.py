@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.flows.world import World
 
-from sky.providers.fake.cloud import Refuse
+from sky.providers.fake.trouble import Refuse
 from sky.store.schema import providers
 from sky.verbs import providers as provider_verbs
 from sky.wire import v1

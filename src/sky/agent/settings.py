@@ -54,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     spec: AgentSpec
     first_lease_s: float
     """0: an agent that nobody has taken in lives for ever."""
+    disk: Path | None = None
+    """What outlives this node; None: nothing does."""
 
     @property
     def slots(self) -> int:
@@ -74,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def work(self) -> Path:
         """The folder that calls and commands start in."""
-        return self.home / "work"
+        return (self.disk or self.home) / "work"
 
     @property
     def tmp(self) -> Path:
@@ -158,6 +160,7 @@ def read(environment: Mapping[str, str]) -> Settings:
     except (OSError, KeyError, msgspec.MsgspecError) as error:
         raise Unusable(f"SKY_AGENT_SPEC: {path} cannot be read: {error}") from error
     url_file = environment.get("SKY_AGENT_URL_FILE")
+    disk = environment.get("SKY_AGENT_DISK")
     return Settings(
         node=need("SKY_AGENT_NODE"),
         url=need("SKY_AGENT_URL").rstrip("/"),
@@ -166,4 +169,5 @@ def read(environment: Mapping[str, str]) -> Settings:
         home=Path(need("SKY_AGENT_HOME")).absolute(),
         spec=spec,
         first_lease_s=_seconds(environment, "SKY_AGENT_TTL_SECONDS", FIRST_LEASE_S),
+        disk=Path(disk).absolute() if disk else None,
     )

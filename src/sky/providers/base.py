@@ -1,6 +1,6 @@
 """What every provider of machines is to the rest of the product.
 
-Decides: the six calls, what goes in and out of them, and the three ways in which they may fail.
+Decides: the calls, what goes in and out of them, and the three ways in which they may fail.
 Never: retries, remembers, or looks at a compute; and no call waits for a machine to become ready.
 Follows: a machine carries the id of its node as its tag, which was stored before anything was bought. So
 every call may be repeated after a lost answer: ``launch`` with the same tag is the same machine, and
@@ -11,6 +11,11 @@ every call may be repeated after a lost answer: ``launch`` with the same tag is 
     find(tag)                the machine of that tag, or None when there is none (any more)
     machines()               all machines of this deployment, for what no row owns
     terminate(tag, id)       ask for its end; returns when the request was taken, ``find`` tells the rest
+
+and of a kind that keeps disks, for which an order may name one that outlives its machine:
+
+    disks()                  the names of all disks of this deployment
+    remove_disk(name)        the end of one; refused for now while a machine may still use it
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import msgspec
 
@@ -117,6 +122,10 @@ class LaunchOrder:
 
     ``ttl_seconds``: how long the machine may live without reaching any daemon; then it ends itself, so
     that a purchase that everybody forgot does not cost for ever. 0 means that it never does.
+
+    ``disk``: the name of a disk that stays when the machine is gone, made if there is none of that name. What
+    the machine's calls and commands write into their working folder is on it. None: nothing stays. Only a
+    kind that keeps disks is given one.
     """
 
     tag: str
@@ -124,6 +133,7 @@ class LaunchOrder:
     market: Market
     agent: AgentSetup
     ttl_seconds: int
+    disk: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +143,8 @@ class Capabilities:
     ``settle_seconds``: how long a launched machine may be missing from ``find`` and ``machines`` before
     that means that it is gone. ``can_tell_death``: ``find`` notices by itself when a machine has died.
     ``clustering``: nodes of one compute can reach each other. ``apt_setting``: the setting of the
-    configuration, a boolean, that allows apt where it is not allowed without.
+    configuration, a boolean, that allows apt where it is not allowed without. ``keeps_disks``: a disk can
+    outlive its machine, and be given to the next one.
     """
 
     volumes: bool = False
@@ -144,6 +155,7 @@ class Capabilities:
     settle_seconds: float = 60.0
     can_tell_death: bool = True
     apt_setting: str | None = None
+    keeps_disks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +197,8 @@ class Provider(Protocol):
         """Buy a machine for ``order.tag``, or return the one this tag has, running or not.
 
         Returns as soon as there is a machine to name. Raises AgainLater (it may have been bought; the
-        same order will find it), Refused (nothing was bought), Gone (the offer was withdrawn).
+        same order will find it; or another machine still uses its disk), Refused (nothing was bought), Gone
+        (the offer was withdrawn).
         """
         ...
 
@@ -202,8 +215,33 @@ class Provider(Protocol):
 
         Returns within about a second, when the request was taken: it costs until ``find`` says ``gone``
         or None. ``machine_id`` is None when no answer to ``launch`` was ever seen. Raises AgainLater.
+
+        A kind that keeps disks takes ``keep_disk`` as well: True means that the disk which the order named
+        must stay; False that it may go with its machine, or wait for ``remove_disk``.
         """
         ...
+
+
+class DiskKeeper(Provider, Protocol):
+    """A provider whose disks can outlive their machines (``capabilities.keeps_disks``)."""
+
+    async def terminate(self, tag: str, machine_id: str | None, *, keep_disk: bool = False) -> None: ...
+
+    async def disks(self) -> tuple[str, ...]:
+        """The names of all disks of this deployment, used or not. Raises AgainLater, Refused."""
+        ...
+
+    async def remove_disk(self, name: str) -> None:
+        """Remove a disk; already gone, or never there, counts as done.
+
+        Raises AgainLater while a machine that has not ended may use it.
+        """
+        ...
+
+
+def keeper_of(provider: Provider) -> DiskKeeper | None:
+    """The provider as one that keeps disks; None when it does not."""
+    return cast("DiskKeeper", provider) if provider.capabilities.keeps_disks else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from sky.domain.offer import Offer
-from sky.providers.base import AgentSetup, Kind, LaunchOrder, Machine, Provider, Refused
+from sky.providers.base import (
+    AgainLater,
+    AgentSetup,
+    DiskKeeper,
+    Kind,
+    LaunchOrder,
+    Machine,
+    Provider,
+    Refused,
+    keeper_of,
+)
 from sky.providers.registry import check_config, check_credentials
 
 TERMINATE_SECONDS_MAX = 2.0
@@ -206,6 +217,65 @@ class ProviderContract:
         await self.until_gone(provider, first.tag)
         assert await self.living() == [second.tag]
 
+    # ── disks ───────────────────────────────────────────────────────────────────────────────────
+
+    async def test_a_disk_outlives_its_machine(self) -> None:
+        """It is there from the launch on, once, stays when its machine ends, and is the next one's."""
+        keeper = self.keeper()
+        if keeper is None:
+            return
+        order = replace(await self.order("nod_first"), disk="dsk-one")
+        first = await keeper.launch(order)
+        await self.until_running(keeper, order.tag)
+        for _ in range(2):
+            assert await keeper.disks() == ("dsk-one",), "a disk is listed from the launch on"
+        for _ in range(2):
+            await keeper.terminate(order.tag, first.id, keep_disk=True)
+        await self.until_gone(keeper, order.tag)
+        assert await keeper.disks() == ("dsk-one",), "a disk that is kept outlives its machine"
+        then = replace(await self.order("nod_second"), disk="dsk-one")
+        second, again = await keeper.launch(then), await keeper.launch(then)
+        assert second.tag == again.tag == then.tag, "the next machine carries its own tag"
+        assert second.id == again.id, "launched twice, it is one machine"
+        await self.until_running(keeper, then.tag)
+        assert await keeper.disks() == ("dsk-one",), "the next machine has the same disk, not another one"
+        found = await keeper.find(order.tag)
+        assert found is None or found.state == "gone", "the first machine does not come back with its disk"
+
+    async def test_a_disk_in_use_is_not_removed_or_shared(self) -> None:
+        """The caller is told to come again, and nothing has happened."""
+        keeper = self.keeper()
+        if keeper is None:
+            return
+        order = replace(await self.order("nod_user"), disk="dsk-used")
+        await keeper.launch(order)
+        await self.until_running(keeper, order.tag)
+        other = replace(await self.order("nod_other"), disk="dsk-used")
+        for _ in range(2):
+            assert await _again(keeper.remove_disk("dsk-used")), "a disk in use is not removed"
+            assert await _again(keeper.launch(other)), "two machines do not share a disk"
+        assert await keeper.disks() == ("dsk-used",)
+        assert await self.living() == [order.tag]
+
+    async def test_a_disk_is_removed_once_and_for_all(self) -> None:
+        """Removing what is gone, or never was, is done; with a machine of its own name it is a new disk."""
+        keeper = self.keeper()
+        if keeper is None:
+            return
+        order = replace(await self.order("nod_last"), disk="dsk-goes")
+        machine = await keeper.launch(order)
+        await keeper.terminate(order.tag, machine.id, keep_disk=False)
+        await self.until_gone(keeper, order.tag)
+        await self._until(lambda: _removed(keeper, "dsk-goes"), self.gone_within_seconds, "the disk goes")
+        for _ in range(2):
+            await keeper.remove_disk("dsk-goes")
+            await keeper.remove_disk("dsk-never")
+            assert await keeper.disks() == ()
+
+    def keeper(self) -> DiskKeeper | None:
+        """The provider, where its kind keeps disks; the tests of disks have nothing to hold another to."""
+        return keeper_of(self.provider())
+
     # ── helpers, and what is done after each test ───────────────────────────────────────────────
 
     def virtual_time(self) -> bool:
@@ -244,6 +314,9 @@ class ProviderContract:
             await provider.terminate(tag, None)
         for tag in await self.living():
             await self.until_gone(provider, tag)
+        keeper = self.keeper()
+        for name in () if keeper is None else await keeper.disks():
+            await self._until(lambda name=name: _removed(keeper, name), self.gone_within_seconds, name)
 
     async def _until(self, check: Callable[[], Awaitable[T | None]], within_seconds: float, what: str) -> T:
         tries_max = max(1, round(within_seconds / POLL_SECONDS))
@@ -253,6 +326,20 @@ class ProviderContract:
                 return result
             await self.wait(POLL_SECONDS)
         raise AssertionError(f"not within {within_seconds:.0f} s: {what}")
+
+
+async def _again(call: Awaitable[object]) -> bool:
+    """Whether a call is to be made again later."""
+    try:
+        await call
+    except AgainLater:
+        return True
+    return False
+
+
+async def _removed(keeper: DiskKeeper | None, name: str) -> bool:
+    """Ask for a disk's end; whether it was given."""
+    return keeper is not None and not await _again(keeper.remove_disk(name))
 
 
 def _refusal(call: Callable[[], object]) -> Refused | None:

@@ -25,6 +25,7 @@ ENTRY_POINTS = "skyfleet.providers"
 FAKE_VARIABLE = "SKY_FAKE_PROVIDER"
 _ATTRIBUTES = ("kind", "credential_fields", "offers_ttl_seconds", "config_fields", "capabilities")
 _CALLS = ("offers", "launch", "machines", "find", "terminate")
+_DISK_CALLS = ("disks", "remove_disk")
 _LOAD_ERRORS = (ImportError, AttributeError, SyntaxError, TypeError, ValueError, OSError, RuntimeError)
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<where>[^`]*)`)?$", re.DOTALL)
 
@@ -124,6 +125,8 @@ def check_credentials(kind: Kind, credentials: Mapping[str, str]) -> None:
 def _load(entry: EntryPoint) -> Kind:
     found = entry.load()
     missing = [name for name in (*_ATTRIBUTES, *_CALLS) if not hasattr(found, name)]
+    if not missing and found.capabilities.keeps_disks:
+        missing = [name for name in _DISK_CALLS if not hasattr(found, name)]
     if missing:
         raise TypeError(f"it lacks {', '.join(missing)}")
     if found.kind != entry.name:

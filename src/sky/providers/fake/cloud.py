@@ -12,64 +12,12 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from sky.domain.offer import Market, Offer, offer_id
 from sky.kit.clock import SECOND_US, Clock
-from sky.providers.base import AgainLater, Gone, LaunchOrder, Machine, Refused, RefusedCode
-
-Method = Literal["offers", "launch", "machines", "find", "terminate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The call is refused; nothing happens."""
-
-    message: str = "the quota for this instance type is used up"
-    code: RefusedCode = "quota"
-
-
-@dataclass(frozen=True, slots=True)
-class TryLater:
-    """The call fails and nothing happens, but the caller cannot know that."""
-
-    message: str = "the service is not available"
-    after_s: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Vanish:
-    """The call says that what it was about is gone; nothing happens."""
-
-    message: str = "the offer was withdrawn"
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """The call takes ``seconds`` longer, on the event loop's time."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class LoseAnswer:
-    """The call does what it should and then fails, as when a connection breaks."""
-
-    after_s: float = 1.0
-
-
-Behaviour = Refuse | TryLater | Vanish | Delay | LoseAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class Chaos:
-    """Chances from 0 to 1 that a call which nothing was arranged for meets each kind of trouble."""
-
-    seed: int
-    refuse: float = 0.0
-    again: float = 0.0
-    lose: float = 0.0
-    methods: tuple[Method, ...] = ("offers", "launch", "machines", "find", "terminate")
+from sky.providers.base import AgainLater, Gone, LaunchOrder, Machine, Refused
+from sky.providers.fake.disks import FakeDisks
+from sky.providers.fake.trouble import Behaviour, Chaos, LoseAnswer, Method, Refuse, TryLater
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +49,7 @@ class FakeMachine:
     gone_us: int | None = None
     reason: str | None = None
     forgotten: bool = False
+    disk: str | None = None
 
     def is_gone(self, now_us: int) -> bool:
         return self.gone_us is not None and self.gone_us <= now_us
@@ -188,6 +137,8 @@ class FakeCloud:
         default_factory=list[tuple[Method, str | None]], init=False
     )
 
+    disks: FakeDisks = field(default_factory=FakeDisks, init=False)
+
     def __post_init__(self) -> None:
         self._machines: dict[str, FakeMachine] = {}
         self._tags: dict[tuple[str, str], str] = {}
@@ -234,10 +185,19 @@ class FakeCloud:
         return self._create(tag, deployment, provider_id, offer, "on_demand").seen(self.clock.now_us())
 
     def restore(
-        self, tag: str, deployment: str, provider_id: str, offer: Offer, market: Market, *, over: bool
+        self,
+        tag: str,
+        deployment: str,
+        provider_id: str,
+        offer: Offer,
+        market: Market,
+        *,
+        over: bool,
+        disk: str | None = None,
     ) -> None:
         """A machine that was bought before this world was made."""
         machine = self._create(tag, deployment, provider_id, offer, market)
+        machine.disk = disk
         if over:
             machine.gone_us, machine.reason = machine.launched_us, "ended"
 
@@ -288,7 +248,11 @@ class FakeCloud:
         if known is not None and not (self.forgetful and known.is_gone(now_us)):
             return known.seen(now_us), False
         offer = self._sold(order)
+        if order.disk is not None:
+            self._check_free(deployment, order.disk)
+            self.disks.give(deployment, order.disk)
         machine = self._create(order.tag, deployment, provider_id, offer, order.market)
+        machine.disk = order.disk
         return machine.seen(now_us), True
 
     def listed(self, deployment: str) -> tuple[Machine, ...]:
@@ -308,8 +272,8 @@ class FakeCloud:
             return None
         return known.seen(now_us)
 
-    async def terminate(self, deployment: str, tag: str) -> None:
-        """Begin the end of that machine, if there is one."""
+    async def terminate(self, deployment: str, tag: str, *, keep_disk: bool = False) -> None:
+        """Begin the end of that machine, if there is one, and of its disk, unless that is kept."""
         now_us = self.clock.now_us()
         if now_us < self._terminate_fails_until_us:
             raise AgainLater("the machine cannot be ended now", after_s=1.0)
@@ -319,6 +283,19 @@ class FakeCloud:
         known.gone_us, known.reason = now_us + round(self.pace.end_s * SECOND_US), "ended"
         if self.on_end is not None:
             await self.on_end(tag)
+        if known.disk is not None and not keep_disk:
+            await self.disks.remove(deployment, known.disk)
+
+    async def remove_disk(self, deployment: str, name: str) -> None:
+        """The end of a disk that no machine uses."""
+        self._check_free(deployment, name)
+        await self.disks.remove(deployment, name)
+
+    def _check_free(self, deployment: str, disk: str) -> None:
+        now_us = self.clock.now_us()
+        for machine in self._machines.values():
+            if (machine.deployment, machine.disk) == (deployment, disk) and not machine.is_gone(now_us):
+                raise AgainLater(f"disk {disk} is still used by machine {machine.id}", after_s=1.0)
 
     def _create(
         self, tag: str, deployment: str, provider_id: str, offer: Offer, market: Market

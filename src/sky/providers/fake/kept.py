@@ -18,13 +18,14 @@ from sky.providers.fake.cloud import FakeCloud
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One machine was bought, or ended."""
+    """One machine was bought, or ended; or a disk (``tag``) was removed."""
 
-    what: Literal["bought", "ended"]
+    what: Literal["bought", "ended", "removed"]
     tag: str
     instance_type: str = ""
     region: str | None = None
     market: Market = "on_demand"
+    disk: str | None = None
 
 
 class Kept:
@@ -37,13 +38,17 @@ class Kept:
             _restore(cloud, path.read_bytes(), deployment, provider_id)
         cloud.on_launch = self._bought
         cloud.on_end = self._ended
+        cloud.disks.on_remove = self._removed
 
     async def _bought(self, order: LaunchOrder, _machine: Machine) -> None:
         offer = order.offer
-        self._add(Line("bought", order.tag, offer.instance_type, offer.region, order.market))
+        self._add(Line("bought", order.tag, offer.instance_type, offer.region, order.market, order.disk))
 
     async def _ended(self, tag: str) -> None:
         self._add(Line("ended", tag))
+
+    async def _removed(self, disk: str) -> None:
+        self._add(Line("removed", disk))
 
     def _add(self, line: Line) -> None:
         with open(self._path, "ab") as file:
@@ -56,7 +61,14 @@ def _restore(cloud: FakeCloud, text: bytes, deployment: str, provider_id: str) -
     lines = [msgspec.json.decode(line, type=Line) for line in whole.splitlines()]
     ended = {line.tag for line in lines if line.what == "ended"}
     sold = {(offer.instance_type, offer.region): offer for offer in cloud.offers}
+    disks: dict[str, None] = {}
     for line in lines:
         offer = sold.get((line.instance_type, line.region))
+        if line.what == "removed":
+            disks.pop(line.tag, None)
         if line.what == "bought" and offer is not None:
-            cloud.restore(line.tag, deployment, provider_id, offer, line.market, over=line.tag in ended)
+            over = line.tag in ended
+            cloud.restore(line.tag, deployment, provider_id, offer, line.market, over=over, disk=line.disk)
+            disks.update({line.disk: None} if line.disk is not None else {})
+    for disk in disks:
+        cloud.disks.give(deployment, disk)

@@ -20,19 +20,9 @@ from sky.domain.money import to_micro
 from sky.domain.offer import Offer, offer_id
 from sky.kit import faults
 from sky.providers.base import AgainLater, Capabilities, Gone, Kind, LaunchOrder, Machine, Refused, Setup
-from sky.providers.fake.cloud import (
-    Delay,
-    FakeCloud,
-    LoseAnswer,
-    Method,
-    Pace,
-    Refuse,
-    TryLater,
-    Vanish,
-    fake_offer,
-    regions,
-)
+from sky.providers.fake.cloud import FakeCloud, Pace, fake_offer, regions
 from sky.providers.fake.kept import Kept
+from sky.providers.fake.trouble import Delay, LoseAnswer, Method, Refuse, TryLater, Vanish
 
 T = TypeVar("T")
 Usd = Annotated[float, Meta(ge=0, le=1_000_000)]
@@ -57,7 +47,13 @@ class FakeProvider:
     offers_ttl_seconds: ClassVar[int] = 60
     config_fields: ClassVar[type[msgspec.Struct]] = FakeConfig
     capabilities: ClassVar[Capabilities] = Capabilities(
-        volumes=False, apt=True, base_image=True, clustering=True, includes=True, settle_seconds=60.0
+        volumes=False,
+        apt=True,
+        base_image=True,
+        clustering=True,
+        includes=True,
+        settle_seconds=60.0,
+        keeps_disks=True,
     )
 
     def __init__(self, setup: Setup, cloud: FakeCloud | None = None) -> None:
@@ -103,13 +99,27 @@ class FakeProvider:
 
         return await self._call("find", tag, act)
 
-    async def terminate(self, tag: str, machine_id: str | None) -> None:
+    async def terminate(self, tag: str, machine_id: str | None, *, keep_disk: bool = False) -> None:
         async def act() -> None:
             faults.point("fake.terminate.before")
-            await self._cloud.terminate(self._setup.context.deployment, tag)
+            await self._cloud.terminate(self._setup.context.deployment, tag, keep_disk=keep_disk)
             faults.point("fake.terminate.after")
 
         return await self._call("terminate", tag, act)
+
+    async def disks(self) -> tuple[str, ...]:
+        async def act() -> tuple[str, ...]:
+            return self._cloud.disks.names(self._setup.context.deployment)
+
+        return await self._call("disks", None, act)
+
+    async def remove_disk(self, name: str) -> None:
+        async def act() -> None:
+            faults.point("fake.remove_disk.before")
+            await self._cloud.remove_disk(self._setup.context.deployment, name)
+            faults.point("fake.remove_disk.after")
+
+        return await self._call("remove_disk", name, act)
 
     async def _call(self, method: Method, tag: str | None, act: Callable[[], Awaitable[T]]) -> T:
         """Do ``act`` as the world has it: late, not at all, or without telling."""

@@ -53,9 +53,16 @@ _INDEX_LOGIN = re.compile(r"UV_INDEX_\w+_(?:USERNAME|PASSWORD)")
 
 
 def node_environment(
-    order: LaunchOrder, folder: Path, lock_fd: int, gpus: tuple[int, ...] | None, source: Mapping[str, str]
+    order: LaunchOrder,
+    folder: Path,
+    lock_fd: int,
+    gpus: tuple[int, ...] | None,
+    source: Mapping[str, str],
+    *,
+    disk: Path | None = None,
 ) -> dict[str, str]:
-    """The whole environment of a node's agent. ``gpus``: which it may use; None: the computer has none."""
+    """The whole environment of a node's agent. ``gpus``: which it may use; None: the computer has none.
+    ``disk``: what it works on; None: its own folder."""
     passed = {
         name: value
         for name, value in source.items()
@@ -77,6 +84,8 @@ def node_environment(
         "SKY_AGENT_TTL_SECONDS": str(order.ttl_seconds),
         "SKY_AGENT_LOCK_FD": str(lock_fd),
     }
+    if disk is not None:
+        told["SKY_AGENT_DISK"] = str(disk)
     if order.agent.url_file is not None:
         told["SKY_AGENT_URL_FILE"] = order.agent.url_file
     if gpus is not None:

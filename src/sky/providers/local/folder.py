@@ -39,12 +39,14 @@ T = TypeVar("T")
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """What was bought, and when. ``gpus``: which accelerators it has; None when the computer has none."""
+    """What was bought, and when. ``gpus``: which accelerators it has; None when the computer has none.
+    ``disk``: the one that it works on, which stays."""
 
     instance_type: str
     provider_id: str
     launched_us: int
     gpus: tuple[int, ...] | None = None
+    disk: str | None = None
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -177,7 +179,7 @@ class Folder:
         begun = self.identity() is not None
         aside = self._ended / f"{self.tag}{_REMOVING}"
         if aside.exists():
-            _remove_tree(aside)
+            remove_tree(aside)
         if begun:
             # Linked before the folder goes, so that the tag is never without a trace.
             self.log.touch(mode=0o600)
@@ -185,14 +187,14 @@ class Folder:
                 self.ended_log.hardlink_to(self.log)
         self.path.rename(aside)
         faults.point("local.remove.renamed")
-        _remove_tree(aside)
+        remove_tree(aside)
         _prune(self._ended)
 
 
 def folders(nodes: Path) -> Iterator[Folder]:
     """The folders of all nodes, in the order of their tags; leftovers of removals are cleared away."""
     for aside in (nodes / ENDED).glob(f"*{_REMOVING}"):
-        _remove_tree(aside)
+        remove_tree(aside)
     if not nodes.is_dir():
         return
     for path in sorted(nodes.iterdir()):
@@ -200,7 +202,7 @@ def folders(nodes: Path) -> Iterator[Folder]:
             yield Folder(nodes, path.name)
 
 
-def _remove_tree(path: Path) -> None:
+def remove_tree(path: Path) -> None:
     """As much of it as can be removed; folders that users made read-only are opened first."""
     shutil.rmtree(path, ignore_errors=True)
     if not path.exists():

@@ -25,8 +25,9 @@ import msgspec
 from sky.kit import faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.providers.base import AgainLater, LaunchOrder, Machine, Refused
+from sky.providers.local.disks import Disks
 from sky.providers.local.environment import node_environment
-from sky.providers.local.folder import ENDED, Ending, Folder, GoneRecord, Launched, folders
+from sky.providers.local.folder import ENDED, Ending, Folder, GoneRecord, Launched, folders, remove_tree
 from sky.providers.local.processes import Identity, Process, Snapshot, boot_id, read_process, send
 
 AGENT = (sys.executable, "-P", "-m", "sky.agent")
@@ -64,8 +65,9 @@ class Nodes:
         self._images_bytes_max = images_bytes_max
         self._program = program
         self._boot = boot_id()
+        self._disks = Disks(self._home, self._nodes)
 
-    # ── the four calls ──────────────────────────────────────────────────────────────────────────
+    # ── the calls ──────────────────────────────────────────────────────────────────────────
 
     def launch(self, order: LaunchOrder) -> Machine:
         """The machine of that tag: the one that is there, the one that has been, or a new one."""
@@ -81,11 +83,13 @@ class Nodes:
                 provider_id=order.offer.provider_id,
                 launched_us=self._clock.now_us(),
                 gpus=self._place(order),
+                disk=order.disk,
             )
+            disk = None if order.disk is None else self._disks.give(order.disk, order.tag)
             spec = self._spec(order)
             folder.prepare(order, launched, msgspec.json.encode(spec))
             faults.point("local.launch.prepared")
-            self._start(folder, order, launched)
+            self._start(folder, order, launched, disk)
             faults.point("local.launch.started")
             machine = self._settle(folder, Snapshot)
             if machine is None:
@@ -141,6 +145,20 @@ class Nodes:
             faults.point("local.terminate.marked")
             self._settle(folder, Snapshot)
             faults.point("local.terminate.settled")
+
+    def disks(self) -> tuple[str, ...]:
+        """The names of all disks, used or not."""
+        with self._locked():
+            return self._disks.names()
+
+    def remove_disk(self, name: str) -> None:
+        """Remove a disk that no node uses any more."""
+        if not _names_a_folder(name):
+            return
+        with self._locked():
+            aside = self._disks.put_aside(name)
+        if aside is not None:
+            remove_tree(aside)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
 
@@ -291,7 +309,7 @@ class Nodes:
         } | order.agent.spec
         return spec if self._limit_memory else spec | {"memory_gb": None}
 
-    def _start(self, folder: Folder, order: LaunchOrder, launched: Launched) -> None:
+    def _start(self, folder: Folder, order: LaunchOrder, launched: Launched, disk: Path | None) -> None:
         """Begin the agent. Returns when it runs, or when one that a dead daemon began is there."""
         lock = folder.take_lock()
         if lock is None:
@@ -302,7 +320,7 @@ class Nodes:
             try:
                 with subprocess.Popen(
                     (sys.executable, "-I", "-S", _START, folder.path, *self._program),
-                    env=node_environment(order, folder.path, lock, launched.gpus, os.environ),
+                    env=node_environment(order, folder.path, lock, launched.gpus, os.environ, disk=disk),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -62,6 +62,7 @@ class LocalProvider:
         settle_seconds=0.0,
         can_tell_death=True,
         apt_setting="apt",
+        keeps_disks=True,
     )
 
     def __init__(self, setup: Setup, program: tuple[str, ...] = AGENT) -> None:
@@ -102,8 +103,14 @@ class LocalProvider:
     async def find(self, tag: str) -> Machine | None:
         return await _in_thread(lambda: self._nodes.find(tag))
 
-    async def terminate(self, tag: str, machine_id: str | None) -> None:
+    async def terminate(self, tag: str, machine_id: str | None, *, keep_disk: bool = False) -> None:
         await _in_thread(lambda: self._nodes.terminate(tag))
+
+    async def disks(self) -> tuple[str, ...]:
+        return await _in_thread(self._nodes.disks)
+
+    async def remove_disk(self, name: str) -> None:
+        await _in_thread(lambda: self._nodes.remove_disk(name))
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
