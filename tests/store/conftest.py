@@ -1,7 +1,4 @@
-"""A fresh database for each test: SQLite in a file of its own.
-
-``database_url`` is the one place that says which database: a second parameter is all that another one needs.
-"""
+"""A fresh database for each test: SQLite in a file of its own, and one on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,17 +7,28 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.postgresql import Server
 from tests.store.support import empty, wakes
 
 from sky.kit.clock import ManualClock
 from sky.store.db import Database
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """One server for the session."""
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database of the newest schema."""
-    assert request.param == "sqlite"
-    return empty(tmp_path / "sky.db")
+    if request.param == "sqlite":
+        return empty(tmp_path / "sky.db")
+    server: Server = request.getfixturevalue("postgresql")
+    return server.empty()
 
 
 @pytest.fixture

@@ -32,6 +32,15 @@ def statements(path: Path, *, of_steps: bool = False) -> dict[str, str]:
     return {name: re.sub(r'[\s"]+', "", sql or "") for name, sql in rows}
 
 
+def shape(engine: sa.Engine) -> dict[str, list[tuple[str, str]]]:
+    """The columns of every table, and the release that the database says it is of."""
+    seen = sa.inspect(engine)
+    with engine.connect() as connection:
+        release = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+    told = {t: [(c["name"], str(c["type"])) for c in seen.get_columns(t)] for t in seen.get_table_names()}
+    return {**told, "release": [("", str(release))]}
+
+
 def test_an_empty_database_is_brought_to_the_newest_schema(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'sky.db'}"
     engine = make_engine(url, writer=True)
@@ -72,13 +81,14 @@ def test_alembic_sees_no_difference(database_url: str) -> None:
 
 
 def test_a_database_of_a_newer_release_is_refused_and_not_touched(database_url: str) -> None:
-    path = Path(database_url.removeprefix("sqlite:///"))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    before = statements(path)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    before = shape(engine)
     with pytest.raises(NewerDatabaseError, match="9999"):
         upgrade(database_url)
-    assert statements(path) == before
+    assert shape(engine) == before
+    engine.dispose()
 
 
 def test_the_steps_are_one_chain_that_ends_at_the_head() -> None:

@@ -60,15 +60,28 @@ async def test_many_facts_of_several_kinds_are_applied_together(db: Database) ->
     assert (row["state"], row["finished_us"], row["outcome_seq"]) == ("failed", 6, log[-1].seq)
 
 
+A_FUNCTION = """
+CREATE FUNCTION pg_temp.other() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN UPDATE nodes SET version = 99 WHERE id = NEW.id; RETURN NULL; END $$
+"""
+A_TRIGGER = """
+CREATE TRIGGER other BEFORE UPDATE ON nodes FOR EACH ROW WHEN (NEW.state = 'failed')
+EXECUTE FUNCTION pg_temp.other()
+"""
+OF_A_FILE = """
+CREATE TEMP TRIGGER other BEFORE UPDATE ON nodes WHEN NEW.state = 'failed'
+BEGIN UPDATE nodes SET version = 99 WHERE id = NEW.id; SELECT RAISE(IGNORE); END
+"""
+MEDDLING = {"sqlite": (OF_A_FILE,), "postgresql": (A_FUNCTION, A_TRIGGER)}
+
+
 async def test_a_row_written_meanwhile_by_somebody_else_is_a_conflict(db: Database) -> None:
     await put(db, "nodes", node_row())
 
     def verb(tx: Tx) -> None:
         # A trigger writes the row between our reading and our writing of it, as another daemon would.
-        tx.connection.exec_driver_sql(
-            "CREATE TEMP TRIGGER other BEFORE UPDATE ON nodes WHEN NEW.state = 'failed' BEGIN"
-            " UPDATE nodes SET version = 99 WHERE id = NEW.id; SELECT RAISE(IGNORE); END"
-        )
+        for step in MEDDLING[tx.connection.dialect.name]:
+            tx.connection.exec_driver_sql(step)
         tx.apply(n.NodeFailed("nod_1", None, 1))
 
     with pytest.raises(ConflictError, match="somebody else"):

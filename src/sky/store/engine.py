@@ -2,7 +2,8 @@
 
 Decides: how a connection is set up on each database, and which failures mean something to a caller.
 Never: runs a verb or a query. Follows: a commit that was answered survives the end of this process at any
-moment; with ``full_sync`` it survives the end of the machine too.
+moment; with ``full_sync``, and on PostgreSQL always, it survives the end of the machine too. Whoever writes
+is alone: on SQLite by its own lock, on PostgreSQL by one that every transaction that writes takes first.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ and was 57 MB that no one else could use."""
 CHECKPOINT_PAGES = 4_000
 """After this many pages the log is folded into the file, which waits for the disk: rarely."""
 LOG_BYTES_KEPT = 64 * 1024 * 1024
+WRITER_LOCK = 7_590_759_075
+"""The advisory lock that a writing transaction on PostgreSQL holds: a number that is ours alone there."""
 CLASHES = frozenset({"40001", "40P01"})
 """What a database answers, as SQLSTATE, to one of two transactions of which only one can be: that they cannot
 be put in an order, or wait for each other. Nothing of it was written, and done again it may well be."""
@@ -49,7 +52,7 @@ def make_engine(
         json_deserializer=_parse,
         pool_size=1 if writer else READER_THREADS,
         max_overflow=0 if writer else 2,
-        **({"connect_args": {"check_same_thread": False}} if url.startswith("sqlite") else {}),
+        **_options(url, writer=writer),
     )
     if engine.dialect.name == "sqlite":
         pragmas = (
@@ -63,18 +66,61 @@ def make_engine(
             f"journal_size_limit={LOG_BYTES_KEPT}",
         )
         _tune_sqlite(engine, "BEGIN IMMEDIATE" if writer else "BEGIN", pragmas)
+    else:
+        _tune_postgresql(engine, busy_timeout_ms, writer=writer)
     return engine
+
+
+def driver_url(url: str) -> str:
+    """A database's URL with the driver that is used: ``postgres://`` and ``postgresql://`` are psycopg's."""
+    for scheme in ("postgres://", "postgresql://"):
+        if url.startswith(scheme):
+            return f"postgresql+psycopg://{url.removeprefix(scheme)}"
+    return url
+
+
+def _options(url: str, *, writer: bool) -> dict[str, Any]:
+    if url.startswith("sqlite"):
+        return {"connect_args": {"check_same_thread": False}}
+    return {} if writer else {"isolation_level": "REPEATABLE READ"}
 
 
 def explain(error: DBAPIError) -> SkyError | ConflictError | None:
     """What a failure of the database means to a caller, where it means something to them."""
     if getattr(error.orig, "sqlstate", None) in CLASHES:
         return ConflictError(f"the database had to choose between two transactions: {error.orig}")
+    code: str | None = getattr(error.orig, "sqlstate", None)
+    if code is not None:
+        return explain_code(code)
+    if type(error.orig).__module__.startswith("psycopg"):  # no code: it was not the server who said it
+        return Busy("the database does not answer; try again", after_s=1.0) if is_lost(error) else None
     text = str(error.orig).lower()
     if "locked" in text or "busy" in text:
         return Busy("the database is held by another process; try again", after_s=1.0)
     if "full" in text or "disk i/o" in text or "readonly" in text or "unable to open" in text:
         return StorageFull("the disk that holds the database is full or read-only; nothing was written")
+    return None
+
+
+def is_lost(error: DBAPIError) -> bool:
+    """Whether a connection was not to be had, or is gone."""
+    return error.connection_invalidated or isinstance(error, OperationalError)
+
+
+_NOT_NOW = ("08", "40", "53", "55P03", "57P", "57014")
+"""Beginnings of the codes of failures that pass: no connection, a lock that was not had in time, no room."""
+
+
+def explain_code(code: str) -> SkyError | None:
+    """What a SQLSTATE of PostgreSQL means to a caller."""
+    if code == "55P03":
+        return Busy("the database is held by another process; try again", after_s=1.0)
+    if code == "53100":
+        return StorageFull("the disk that holds the database is full; nothing was written")
+    if code.startswith("25006"):
+        return StorageFull("the database takes no writes; nothing was written")
+    if code.startswith(_NOT_NOW):
+        return Busy("the database is busy, or is not there; try again", after_s=1.0)
     return None
 
 
@@ -101,3 +147,22 @@ def _tune_sqlite(engine: sa.Engine, begin: str, pragmas: Sequence[str]) -> None:
         say(connection, begin)
 
     del _connect, _begin  # registered; the names are for a reader of a trace
+
+
+def _tune_postgresql(engine: sa.Engine, busy_timeout_ms: int, *, writer: bool) -> None:
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = {int(busy_timeout_ms)}")
+            cursor.execute("SET TIME ZONE 'UTC'")
+            cursor.execute("SET idle_in_transaction_session_timeout = 0")
+        connection.commit()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        if writer:
+            say(connection, f"SELECT pg_advisory_xact_lock({WRITER_LOCK})")
+        else:
+            say(connection, "SET TRANSACTION READ ONLY")
+
+    del _connect, _begin

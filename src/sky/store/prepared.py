@@ -29,7 +29,7 @@ class _Compiled:
 
     ``into`` and ``out_of`` convert values that the driver does not take or give as they are; None is left.
     ``take`` gets the values by their names, in the order of their places. ``list_at`` is where a list goes
-    that takes up ``list_size`` places.
+    that takes up ``list_size`` places. ``needs``: the names of all values.
     """
 
     sql: str
@@ -42,12 +42,13 @@ class _Compiled:
     out_of: tuple[tuple[str, Callable[[Any], Any]], ...]
     list_at: int = 0
     list_size: int = 0
+    needs: tuple[str, ...] = ()
 
     def values(self, given: Values) -> Any:
         """``given`` as the driver takes it."""
         full = {**self.fixed, **given} if self.fixed or self.names is None else given
         if self.names is None:
-            return {name: self.into[name](x) if name in self.into else x for name, x in full.items()}
+            return {name: self._into(name, full[name]) for name in self.needs}
         if not self.places:
             return self.take(full)
         values = list(self.take(full))
@@ -55,6 +56,9 @@ class _Compiled:
             if values[place] is not None:
                 values[place] = convert(values[place])
         return values
+
+    def _into(self, name: str, value: Any) -> Any:
+        return self.into[name](value) if name in self.into and value is not None else value
 
     def with_list(self, given: Values, name: str, items: list[Any]) -> Any:
         """``given`` as the driver takes it, and the values of the list ``name``, filled up with its last."""
@@ -229,6 +233,7 @@ def _compile(statement: Any, dialect: sa.Dialect, list_name: str) -> _Compiled:
         out_of=tuple(out_of),
         list_at=list_at,
         list_size=len(of_list),
+        needs=tuple(dict.fromkeys(used)),
     )
 
 
@@ -261,4 +266,7 @@ def _base_error(connection: sa.Connection) -> type[Exception]:
 def _told(connection: sa.Connection, sql: str, error: Exception) -> BaseException:
     """The failure as SQLAlchemy would have raised it; values are left out of it."""
     kind = _base_error(connection)
+    said = getattr(error, "diag", None)
+    if said is not None and said.message_primary:  # PostgreSQL's detail has the values
+        error.args = (said.message_primary,)
     return DBAPIError.instance(sql, None, error, kind, hide_parameters=True, dialect=connection.dialect)
