@@ -99,3 +99,40 @@ def test_offers_are_sorted_by_price(api: Any, ready: dict[str, Any]) -> None:
     assert prices == sorted(prices)
     assert api("GET", "/v1/offers?accelerator=H100").json["items"] == []
     api("GET", "/v1/offers?kind=nowhere").error(422, "unsupported_provider")
+
+
+def test_a_page_has_fifty_unless_it_is_said_otherwise(api: Any, tools: Any, idle: dict[str, Any]) -> None:
+    function, arguments = tools.packed(print), tools.packed(((), {}))
+    api("PUT", f"/v1/functions/{tools.sha256(function)}", function, content_type="application/octet-stream")
+    api("PUT", f"/v1/blobs/{tools.sha256(arguments)}", arguments, content_type="application/octet-stream")
+    asked: list[str] = []
+    for count in (1, 500):
+        calls = [{"args_sha256": tools.sha256(arguments)}] * count
+        body = {"compute": idle["id"], "function": tools.sha256(function), "calls": calls}
+        body["correlation_id"] = idle["id"]
+        asked += api("POST", "/v1/tasks/batch", body).json["tasks"]
+    path = f"/v1/tasks?compute={idle['id']}"
+    for limit, count in (("", 50), ("&limit=1", 1), ("&limit=500", 500)):
+        page = api("GET", path + limit).json
+        assert [task["id"] for task in page["items"]] == asked[::-1][:count]
+        assert page["next_cursor"]
+    rest = api("GET", f"{path}&limit=500&cursor={page['next_cursor']}").json
+    assert ([task["id"] for task in rest["items"]], rest["next_cursor"]) == ([asked[0]], None)
+    for wrong in ("0", "501", "-1", "many", ""):
+        assert api("GET", f"{path}&limit={wrong}").error(400)["details"]["field"] == "limit"
+
+
+def test_every_list_takes_a_page_of_up_to_five_hundred(api: Any) -> None:
+    served = api("GET", "/v1/openapi.json").json["paths"]
+    limits = {
+        path: parameter["schema"]
+        for path, methods in served.items()
+        for parameter in methods.get("get", {}).get("parameters", ())
+        if parameter["name"] == "limit"
+    }
+    del limits["/v1/tasks/outcomes"]
+    long = {path for path, schema in limits.items() if schema.get("default") == 50}
+    assert long == {"/v1/computes", "/v1/functions", "/v1/tasks"}, "what is short by nature comes whole"
+    for path, schema in limits.items():
+        bounds = schema if path in long else schema["anyOf"][0]
+        assert (bounds["minimum"], bounds["maximum"]) == (1, 500), path

@@ -154,8 +154,8 @@ def test_a_deadline_is_the_nodes_business_first_and_then_a_cancel(state: str) ->
     within = plan.plan(view(one), NOW)
     assert (within.actions, within.next_us) == ((), NOW + GRACE_US)
     late = plan.plan(view(one), NOW + GRACE_US)
-    assert late.actions == (t.ExecutionCancelRequested("exe_1", NOW + GRACE_US + plan.CANCEL_CONFIRM_US),)
-    assert late.next_us == NOW + GRACE_US + plan.CANCEL_CONFIRM_US
+    assert late.actions == (t.ExecutionCancelRequested("exe_1", NOW + GRACE_US + t.CANCEL_CONFIRM_US),)
+    assert late.next_us == NOW + GRACE_US + t.CANCEL_CONFIRM_US
 
 
 def test_a_deadline_counts_on_a_node_whose_end_takes_for_ever() -> None:

@@ -8,13 +8,11 @@ import signal
 import time
 from pathlib import Path
 
-import aiohttp
-import msgspec
 import pytest
 from tests.conftest import RunningDaemon
+from tests.system.lines import take_the_line
 
 import sky
-from sky.wire import agent
 
 NOTICED_S = 10.0
 
@@ -27,18 +25,9 @@ def whoami() -> tuple[int, str]:
     return os.getppid(), os.environ["SKY_AGENT_HOME"]
 
 
-async def take_the_line(url: str, home: Path, dead: int) -> None:
-    """Be the node's newer connection, which ends the agent's; then hang up, and have the agent die after."""
-    headers = {"Authorization": f"Bearer {(home / 'token').read_text()}", "X-Sky-Node": home.name}
-    hello = agent.Hello(
-        protocol=agent.PROTOCOL, boot="another", pid=1, python="3", release="0", slots=1, window=1, ready=True
-    )
-    async with (
-        aiohttp.ClientSession() as session,
-        session.ws_connect(f"{url}/agent/v1/connect", headers=headers) as socket,
-    ):
-        await socket.send_bytes(msgspec.msgpack.encode(hello))
-        await socket.receive(10)
+async def hang_up_and_die(url: str, home: Path, dead: int) -> None:
+    """Have the agent's connection end, and the agent die after."""
+    await take_the_line(url, home, window=1)
     await asyncio.sleep(0.3)  # not to wait for anything: the first look is to find the agent alive
     os.kill(dead, signal.SIGKILL)
 
@@ -48,7 +37,7 @@ def test_an_agent_that_dies_after_its_connection_is_noticed_soon(own_daemon: Run
     with sky.Compute(provider=sky.Local(), nodes=1, url=own_daemon.url) as compute:
         pid, home = whoami() >> compute
         os.kill(pid, signal.SIGSTOP)
-        asyncio.run(take_the_line(own_daemon.url, Path(home), pid))
+        asyncio.run(hang_up_and_die(own_daemon.url, Path(home), pid))
         began = time.monotonic()
         other, _ = whoami() >> compute
         assert other != pid

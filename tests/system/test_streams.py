@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import msgspec
 import pytest
 from tests.conftest import RunningDaemon
+from tests.system.lines import take_the_line
 
 import sky
 from sky.client import calls
 from sky.client.http import Streamed
-from sky.wire import agent
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -167,20 +165,6 @@ def test_a_connection_that_is_cut_is_resumed_at_its_item(compute: sky.Compute, t
             for stream in [one for one in gc.get_objects() if isinstance(one, Streamed)]:
                 stream.abort()
     assert seen == list(range(300))
-
-
-async def take_the_line(url: str, home: Path) -> None:
-    """Be the node's newer connection for a moment, which ends its agent's."""
-    headers = {"Authorization": f"Bearer {(home / 'token').read_text()}", "X-Sky-Node": home.name}
-    hello = agent.Hello(
-        protocol=agent.PROTOCOL, boot="another", pid=1, python="3", release="0", slots=1, window=0, ready=True
-    )
-    async with (
-        aiohttp.ClientSession() as session,
-        session.ws_connect(f"{url}/agent/v1/connect", headers=headers) as socket,
-    ):
-        await socket.send_bytes(msgspec.msgpack.encode(hello))
-        await socket.receive(10)
 
 
 def test_a_node_whose_connection_is_cut_goes_on(

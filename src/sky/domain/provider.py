@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sky.domain.task import CANCEL_CONFIRM_US
+
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What machines of a kind can do beyond running calls.
 
     ``apt_setting``: the setting of a provider's configuration that allows apt where the kind does not.
+    ``open_ports``: a port that a machine listens on can be reached from here.
     """
 
     volumes: bool = False
@@ -24,6 +27,7 @@ class Abilities:
     cluster: bool = False
     includes: bool = False
     apt_setting: str | None = None
+    open_ports: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,11 @@ class KindInfo:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything of this build that a verb may have to hold a request against."""
+    """Everything of this build that a verb may have to hold a request against.
+
+    ``cancel_confirm_us``: how long a node has to confirm that it stopped a call.
+    """
 
     kinds: Mapping[str, KindInfo] = field(default_factory=dict[str, KindInfo])
     seal: Callable[[Mapping[str, str]], bytes] = field(default=lambda credentials: repr(credentials).encode())
+    cancel_confirm_us: int = CANCEL_CONFIRM_US

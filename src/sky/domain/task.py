@@ -26,6 +26,8 @@ HANDED_OUT = frozenset({DISPATCHING, ACCEPTED, STARTED, CANCEL_REQUESTED})
 ON_NODE = HANDED_OUT | {ASSIGNED}
 DEADLINE_GRACE_US = 15_000_000
 """After a deadline, how long the node that enforces it has to say so."""
+CANCEL_CONFIRM_US = 60_000_000
+"""How long a node has to confirm that it stopped something, unless a setting says otherwise for calls."""
 EXECUTION_LIVE = WAITING | HANDED_OUT
 
 TASK_STATES: dict[str, str] = {

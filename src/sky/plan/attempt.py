@@ -13,9 +13,6 @@ from sky.domain import task as t
 from sky.domain.snapshots import AttemptsView, AttemptView
 from sky.plan.decision import Decision, earliest
 
-CANCEL_CONFIRM_US = 60_000_000
-"""How long an agent has to confirm a cancel."""
-
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -31,12 +28,13 @@ class End:
 Action = End | t.ExecutionCancelRequested
 
 
-def plan(view: AttemptsView, now_us: int) -> Decision[Action]:
-    """What must happen to ``view.attempts`` at ``now_us``."""
+def plan(view: AttemptsView, now_us: int, confirm_us: int = t.CANCEL_CONFIRM_US) -> Decision[Action]:
+    """What must happen to ``view.attempts`` at ``now_us``; ``confirm_us``: how long a node has to say that it
+    stopped one."""
     actions: list[Action] = []
     moments: list[int | None] = [view.next_us]
     for attempt in view.attempts:
-        action, again_us = _one(view, attempt, now_us)
+        action, again_us = _one(view, attempt, now_us, confirm_us)
         if action is not None:
             actions.append(action)
         moments.append(again_us)
@@ -44,7 +42,9 @@ def plan(view: AttemptsView, now_us: int) -> Decision[Action]:
     return Decision(tuple(actions), earliest(*moments), why)
 
 
-def _one(view: AttemptsView, a: AttemptView, now_us: int) -> tuple[Action | None, int | None]:
+def _one(
+    view: AttemptsView, a: AttemptView, now_us: int, confirm_us: int
+) -> tuple[Action | None, int | None]:
     if a.state in t.WAITING and not view.accepting:
         return End(a.id, t.CANCELLED, "cancelled", "its compute was deleted before it began"), None
     if a.state == t.CREATED and a.wanted_rank is not None and a.wanted_rank >= view.ranks:
@@ -63,7 +63,7 @@ def _one(view: AttemptsView, a: AttemptView, now_us: int) -> tuple[Action | None
     if a.state in t.WAITING:
         return End(a.id, t.TIMED_OUT, "timed_out", "its deadline passed before it began"), None
     if now_us >= a.deadline_us + t.DEADLINE_GRACE_US:
-        return t.ExecutionCancelRequested(a.id, now_us + CANCEL_CONFIRM_US), now_us + CANCEL_CONFIRM_US
+        return t.ExecutionCancelRequested(a.id, now_us + confirm_us), now_us + confirm_us
     return None, earliest(a.deadline_us + t.DEADLINE_GRACE_US, a.node_fenced_us)
 
 

@@ -21,11 +21,14 @@ class Attempts(InnerLoop):
 
     name: ClassVar[str] = "attempts"
 
+    def __init__(self, confirm_us: int = t.CANCEL_CONFIRM_US) -> None:
+        self._confirm_us = confirm_us
+
     def look(self, tx: Tx, key_id: str) -> Done:
         view = work.attempts_view(tx.connection, key_id, tx.now_us)
         if view is None:
             return Done("there is no such compute")
-        decision = plan.plan(view, tx.now_us)
+        decision = plan.plan(view, tx.now_us, self._confirm_us)
         asked = [a for a in decision.actions if isinstance(a, t.ExecutionCancelRequested)]
         ends = [a for a in decision.actions if isinstance(a, plan.End)]
         tx.apply(*asked)

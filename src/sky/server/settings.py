@@ -50,6 +50,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="How long recorded events can be replayed, in seconds. Unset: for ever."),
     ] = None
+    cancel_confirm_seconds: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="How long a node may take to confirm that it stopped a cancelled call, in seconds; "
+            "after that nobody knows whether it ran, and the call is `indeterminate`.",
+        ),
+    ] = 60.0
     log_level: Annotated[
         str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")
     ] = "info"

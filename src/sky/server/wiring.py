@@ -20,6 +20,7 @@ from sky.console.bridge import Bridge
 from sky.domain.offer import Offer
 from sky.domain.provider import Abilities, KindInfo, Rules
 from sky.domain.snapshots import NodeCase
+from sky.domain.task import CANCEL_CONFIRM_US
 from sky.kit.clock import SECOND_US, Clock
 from sky.kit.masks import Masks
 from sky.kit.signals import Signals
@@ -90,7 +91,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     def agent_for(node_id: str, case: NodeCase) -> AgentSetup:
         return agent_setup(node_id, case, keys, base_url(), url_file)
 
-    rules = rules_of(registry, seal)
+    rules = rules_of(registry, seal, round(settings.cancel_confirm_seconds * SECOND_US))
     jobs = JobRules(
         rules,
         keys.job_token,
@@ -112,6 +113,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         bridge=bridge,
         kept=(storage.keeper, terms_of(settings)),
         events_kept_us=kept_us(settings),
+        confirm_us=rules.cancel_confirm_us,
     )
     signals, hub = Signals(), Hub()
     connect_listeners(db, runner, signals, hub)
@@ -171,6 +173,7 @@ def make_runner(
     bridge: Bridge | None = None,
     kept: tuple[Keeper | None, Terms] = (None, Terms()),
     events_kept_us: int | None = None,
+    confirm_us: int = CANCEL_CONFIRM_US,
 ) -> Runner:
     """All loops, over one database; those of paid jobs only where there are ``jobs``.
 
@@ -179,7 +182,7 @@ def make_runner(
     loops: list[InnerLoop | OuterLoop] = [
         Computes(token_hash),
         Dispatch(),
-        Attempts(),
+        Attempts(confirm_us),
         Watch(),
         Nodes(db, clock, pool, agent_for),
         Offers(pool, clock),
@@ -240,9 +243,13 @@ def _memory(case: NodeCase) -> float | None:
     return max(asked) if asked and case.node.offer is not None else None
 
 
-def rules_of(registry: Registry, seal: Callable[[Mapping[str, str]], bytes]) -> Rules:
+def rules_of(
+    registry: Registry, seal: Callable[[Mapping[str, str]], bytes], confirm_us: int = CANCEL_CONFIRM_US
+) -> Rules:
     """What verbs must know of the kinds of this build."""
-    return Rules(kinds={kind.kind: _info(kind) for kind in registry.kinds()}, seal=seal)
+    return Rules(
+        kinds={kind.kind: _info(kind) for kind in registry.kinds()}, seal=seal, cancel_confirm_us=confirm_us
+    )
 
 
 def _info(kind: Kind) -> KindInfo:
@@ -266,6 +273,7 @@ def _info(kind: Kind) -> KindInfo:
             cluster=can.clustering,
             includes=can.includes,
             apt_setting=can.apt_setting,
+            open_ports=can.open_ports,
         ),
         check_config=wrong,
     )

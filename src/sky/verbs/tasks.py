@@ -29,9 +29,6 @@ from sky.verbs import attempts, lookup
 from sky.verbs.spec_rules import invalid
 from sky.wire import v1
 
-CANCEL_CONFIRM_US = 60_000_000
-"""How long an agent has to confirm that it stopped a call."""
-
 
 def submit(tx: Tx, body: v1.TaskCreate, *, owner: str | None = None) -> str:
     """Admit one call; returns its task's id. ``owner`` is an opaque key of whatever asked from inside."""
@@ -68,8 +65,11 @@ def submit_batch(tx: Tx, body: v1.TaskBatchCreate) -> list[str]:
     return [row["id"] for row in rows]
 
 
-def cancel(tx: Tx, task_id: str) -> str:
-    """Ask for a task's end; returns its id. What is over stays as it is."""
+def cancel(tx: Tx, task_id: str, confirm_us: int = t.CANCEL_CONFIRM_US) -> str:
+    """Ask for a task's end; returns its id. What is over stays as it is.
+
+    ``confirm_us``: how long the node of one that may have begun has to say that it stopped it.
+    """
     task = lookup.task(tx, task_id)
     if task["state"] in t.DONE:
         return task_id
@@ -77,7 +77,7 @@ def cancel(tx: Tx, task_id: str) -> str:
     rows = tasks.executions_of(tx.connection, task_id)
     stoppable = t.HANDED_OUT - {t.CANCEL_REQUESTED}
     asked = [row["id"] for row in rows if row["state"] in stoppable]
-    tx.apply(*(t.ExecutionCancelRequested(x, tx.now_us + CANCEL_CONFIRM_US) for x in asked))
+    tx.apply(*(t.ExecutionCancelRequested(x, tx.now_us + confirm_us) for x in asked))
     error = attempts.error_value("cancelled", "it was cancelled before it began")
     certain = [row["id"] for row in rows if row["state"] in t.WAITING]
     attempts.end(tx, [t.ExecutionCancelled(x, tx.now_us, error=error) for x in certain])

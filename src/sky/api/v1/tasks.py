@@ -201,7 +201,8 @@ async def cancel_task(ask: Ask, task_id: str) -> ASGIResponse:
     node confirms that. What is over already stays as it is.
     """
     task, replayed = await ask.once(
-        lambda tx: verbs.cancel(tx, task_id), lambda tx, found: tasks.get(tx.connection, found)
+        lambda tx: verbs.cancel(tx, task_id, ask.unit.rules.cancel_confirm_us),
+        lambda tx, found: tasks.get(tx.connection, found),
     )
     return accepted(task, replayed)
 
