@@ -143,12 +143,13 @@ class StatusBody(Body, frozen=True):
 
 
 class ClusterBody(Body, frozen=True):
-    """Something about one cluster."""
+    """Something about one cluster. ``all_users``: also of somebody else's, which is for admins."""
 
     cluster_name: str
     purge: bool = False
     graceful: bool = False
     graceful_timeout: Annotated[int, Meta(ge=0)] | None = None
+    all_users: bool = False
 
 
 class StartBody(Body, frozen=True):
@@ -160,6 +161,7 @@ class StartBody(Body, frozen=True):
     retry_until_up: bool = False
     down: bool = False
     force: bool = False
+    all_users: bool = False
 
 
 class AutostopBody(Body, frozen=True):
@@ -169,6 +171,7 @@ class AutostopBody(Body, frozen=True):
     idle_minutes: Annotated[int, Meta(ge=-1, le=525_600)]
     wait_for: AutostopWait | None = None
     down: bool = False
+    all_users: bool = False
 
 
 class QueueBody(Body, frozen=True):
@@ -337,6 +340,14 @@ class LogsBody(Body, frozen=True):
     job_id: int | None = None
     follow: bool = True
     tail: Annotated[int, Meta(ge=0)] = 0
+    all_users: bool = False
+
+
+class ServerLogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the server's own log, and the place behind it."""
+
+    place: int
+    text: str
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
