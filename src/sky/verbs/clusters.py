@@ -6,7 +6,6 @@ those of the engine. Follows: whatever holds for computes and calls holds for cl
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from sky.kit import ids
 from sky.store.rows import clusters, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
-from sky.verbs import computes, tasks
+from sky.verbs import computes, machines, tasks
 from sky.wire import requests as wire
 from sky.wire import v1
 
@@ -41,25 +40,34 @@ def owner_key(cluster_id: str) -> str:
 
 
 def found(tx: Tx, name: str, user: str, *, all_users: bool = False) -> Row:
-    """The live cluster with that name. Raises RequestFailure."""
+    """The live cluster with that name: the user's own, or with ``all_users`` anybody's (whether they may say
+    that was decided when they asked). Raises RequestFailure."""
     row = clusters.named(tx.connection, name)
     if row is None:
         known = [one["name"] for one in clusters.live(tx.connection, None, CLUSTERS_MAX)]
         msg = f"there is no cluster {name!r}; {hint(name, known)}. `sky launch -c {name} ...` makes one"
         raise RequestFailure("ClusterDoesNotExist", msg, cluster=name)
     if row["owner"] != user and not all_users:
-        msg = f"cluster {name!r} belongs to {row['owner']}, not to {user}"
-        raise RequestFailure("ClusterOwnerIdentityMismatchError", msg, cluster=name)
+        msg = (
+            f"cluster {name!r} belongs to {row['owner']}, not to {user}; with --all-users anybody may look at "
+            "it, and an admin change it"
+        )
+        raise RequestFailure(
+            "ClusterOwnerIdentityMismatchError", msg, cluster=name, owner=row["owner"], user=user
+        )
     return row
 
 
-def launch(tx: Tx, request: Row, body: wire.LaunchBody, rules: Rules) -> None:
-    """Begin a launch: a cluster where there is none, and a job on it."""
+def launch(
+    tx: Tx, request: Row, body: wire.LaunchBody, rules: Rules, asked: machines.Asked | None = None
+) -> None:
+    """Begin a launch: a cluster where there is none, and a job on it. ``asked``: for its machines; None:
+    what its task says."""
     user = request["owner"]
     name = body.cluster_name or f"sky-{secrets.token_hex(2)}-{user}"[:60]
     row = clusters.named(tx.connection, name)
     if row is None:
-        row = _make(tx, name, user, body, rules)
+        row = _make(tx, name, user, body, rules, asked or machines.asked(tx, body.task, rules))
         requests.say(tx, request["id"], f"launching cluster {name!r} with {body.task.num_nodes} nodes")
     else:
         row = found(tx, name, user)
@@ -92,9 +100,7 @@ def execute(tx: Tx, request: Row, body: wire.ExecBody) -> None:
 def relaunch(tx: Tx, row: Row, rules: Rules) -> None:
     """Ask for other machines in place of those that could not be had."""
     computes.delete(tx, row["compute_id"], None)
-    specs = tuple(msgspec.convert(spec, v1.Spec) for spec in row["specs"])
-    ordered = bool(row["resources"].get("ordered"))
-    compute_id = _compute(tx, specs, row["num_nodes"], row["id"], rules, ordered=ordered)
+    compute_id = _compute(tx, machines.kept(row), row["num_nodes"], row["id"], rules)
     tx.apply(k.ClusterRelaunched(row["id"], compute_id, tx.now_us))
 
 
@@ -198,12 +204,10 @@ def _fits(row: Row, task: wire.TaskConfig) -> None:
         raise RequestFailure("ResourcesMismatchError", msg, cluster=row["name"])
 
 
-def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules) -> Row:
+def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules, asked: machines.Asked) -> Row:
     task = body.task
     cluster_id = ids.new("cluster")
-    specs = tuple(spec_of(machine) for machine in task.machines)
-    spot = any(machine.use_spot for machine in task.machines)
-    compute_id = _compute(tx, specs, task.num_nodes, cluster_id, rules, ordered=task.ordered, spot=spot)
+    compute_id = _compute(tx, asked, task.num_nodes, cluster_id, rules)
     minutes = NEVER if body.idle_minutes_to_autostop is None else body.idle_minutes_to_autostop
     if body.down and body.idle_minutes_to_autostop is None:
         minutes = 0
@@ -215,8 +219,13 @@ def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules) -> 
         "owner": user,
         "compute_id": compute_id,
         "num_nodes": task.num_nodes,
-        "resources": {"machines": [msgspec.to_builtins(m) for m in task.machines], "ordered": task.ordered},
-        "specs": [msgspec.to_builtins(spec) for spec in specs],
+        "resources": {
+            "machines": [msgspec.to_builtins(m) for m in task.machines],
+            "ordered": asked.ordered,
+            "narrow": list(asked.narrow),
+            "image": asked.image,
+        },
+        "specs": [msgspec.to_builtins(spec) for spec in asked.specs],
         "autostop_minutes": NEVER,
         "autostop_down": False,
         "next_job": 1,
@@ -234,38 +243,18 @@ def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules) -> 
     return made
 
 
-def _compute(
-    tx: Tx,
-    specs: tuple[v1.Spec, ...],
-    num_nodes: int,
-    cluster_id: str,
-    rules: Rules,
-    *,
-    ordered: bool,
-    spot: bool = False,
-) -> str:
+def _compute(tx: Tx, asked: machines.Asked, num_nodes: int, cluster_id: str, rules: Rules) -> str:
     spec = v1.ComputeSpec(
-        specs=specs,
+        specs=asked.specs,
         nodes=v1.NodeBounds(desired=num_nodes),
-        selection="first" if ordered else "cheapest",
-        allocation="spot" if spot else "on_demand",
+        image=v1.Image(base=asked.image),
+        selection="first" if asked.ordered else "cheapest",
+        allocation="on_demand",
         worker=v1.Worker(concurrency=JOBS_AT_ONCE, executor="process"),
         ttl=DAYS_OF_LEASE_S,
     )
+    body, owner = v1.ComputeCreate(spec=spec), owner_key(cluster_id)
     try:
-        return computes.create(tx, v1.ComputeCreate(spec=spec), rules, owner=owner_key(cluster_id))
+        return computes.create(tx, body, rules, owner=owner, narrow=asked.narrow)
     except SkyError as refused:
         raise RequestFailure("ResourcesUnavailableError", refused.message) from refused
-
-
-def spec_of(machine: wire.Machine) -> v1.Spec:
-    """What the engine is asked for: without an infra, this computer."""
-    return v1.Spec(
-        provider=v1.ProviderRef(kind=machine.infra or "local"),
-        accelerator=machine.accelerator,
-        accelerator_count=machine.accelerator_count if machine.accelerator else 1,
-        cpus=None if machine.cpus is None else math.ceil(machine.cpus),
-        memory_gb=None if machine.memory_gb is None else math.ceil(machine.memory_gb),
-        region=machine.region,
-        max_hourly_cost=machine.max_hourly_cost,
-    )

@@ -63,6 +63,7 @@ class LocalProvider:
         can_tell_death=True,
         apt_setting="apt",
         keeps_disks=True,
+        open_ports=True,
     )
 
     def __init__(self, setup: Setup, program: tuple[str, ...] = AGENT) -> None:

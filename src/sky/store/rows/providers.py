@@ -32,6 +32,12 @@ def names(connection: sa.Connection) -> list[str]:
     return [row.name for row in connection.execute(sa.select(providers.c.name))]
 
 
+def kinds(connection: sa.Connection) -> list[str]:
+    """The kinds of which there is a provider, in the order they were added."""
+    query = sa.select(providers.c.kind).group_by(providers.c.kind).order_by(sa.func.min(providers.c.seq))
+    return [row.kind for row in connection.execute(query)]
+
+
 def configs(connection: sa.Connection, ref: str) -> list[dict[str, Any]]:
     """The configuration of every provider that ``ref``, an id, a name or a kind, may mean in a spec."""
     query = sa.select(providers.c.config).where(
