@@ -25,6 +25,7 @@ from sky.api.admin import catalogue as admin_catalogue
 from sky.api.agent import blobs as agent_blobs
 from sky.api.agent import connect, meet
 from sky.api.auth import Guard
+from sky.api.callers import Callers
 from sky.api.docs import page_of
 from sky.api.document import document_of
 from sky.api.jobs import face as jobs
@@ -162,4 +163,6 @@ def build_app(unit: Services) -> Guard:
         logging_config=None,
         state=State({"unit": unit, "lines": connect.Lines(), "buckets": _buckets(unit)}),
     )
-    return Guard(app, unit.settings)
+    callers = Callers(unit.db, unit.clock, unit.settings.default_role)
+    served = frozenset(part for route in app.routes for part in route.path.split("/")[1:2])
+    return Guard(app, unit.settings, callers, served)

@@ -1,15 +1,18 @@
-"""Who may come in: the first thing that sees a request, and the last that sees its answer.
+"""Who may come in, and what for: the first thing that sees a request, and the last that sees its answer.
 
 Decides: whether a request is let in: it must be addressed to us by a name of ours (else a page that the
-user visits could reach us through DNS), must not come from a foreign page, and must be of our own user or
-bring the token. Never: reads a body, or asks the database.
+user visits could reach us through DNS), must not come from a foreign page, must be of our own user or bring a
+token, or come through a proxy that vouches for somebody; and whoever asks must have the role that it takes.
+Never: reads a body; asks the database about our own user or token.
 Follows: every answer carries a Request-Id; HEAD is served wherever GET is; agents are let through to their
-own door, which asks for the token of their node.
+own door, which asks for the token of their node; where others can reach us, no socket's owner is believed;
+what is being told to a token ends soon after the token does.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import itertools
 import re
 import secrets
@@ -18,9 +21,13 @@ from typing import Any
 import msgspec
 from litestar.types import ASGIApp, Message, Receive, Send
 
+from sky.api import versions
+from sky.api.callers import Callers, own_name
 from sky.api.errors import body_of, headers_of
+from sky.api.stream import CutShort
 from sky.api.unit import ApiSettings
 from sky.domain.errors import Forbidden, InvalidRequest, SkyError, Unauthorized
+from sky.domain.user import ADMIN, Caller, least_role, suffices
 from sky.wire import v1
 
 AGENT_PATHS = "/agent/"
@@ -29,6 +36,9 @@ PAID_PATHS = ("/compute/v1", "/healthz")
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 NOT_HERE = 4403
+PROXY_HEADER = b"x-auth-request-email"
+LOOK_AGAIN_S = 1.0
+"""How often, while an answer goes on, it is looked whether its token still lets in."""
 
 _PROCESS = secrets.token_hex(6).encode()
 _numbers = itertools.count(1)
@@ -41,13 +51,19 @@ def liveness(settings: ApiSettings) -> v1.Liveness:
 
 
 class Guard:
-    """The whole of the faces, behind its door."""
+    """The whole of the faces, behind its door. ``served``: how the paths begin that there are."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ApiSettings, callers: Callers, served: frozenset[str]) -> None:
         self._app = app
         self._settings = settings
+        self._callers = callers
+        self._served = served
         self._token = settings.token.encode() if settings.token else None
+        name = own_name(settings.owner_uid)
+        self._owner = Caller(name, ADMIN, "owner")
+        self._daemon = Caller(name, ADMIN, "daemon")
         self._known: dict[int, frozenset[str]] = {}
+        self._versions = versions.headers(settings.api_version, settings.release)
         self._live = msgspec.json.encode(liveness(settings))
         self._live_headers = (
             (b"content-type", b"application/json"),
@@ -78,50 +94,50 @@ class Guard:
         if head:
             state["head"] = True
             scope = {**scope, "method": "GET"}  # the server keeps its own, and sends no body for it
-        out = _with_id(send, request_id)
-        refusal = self._refusal(scope, state, headers, head=head)
+        more = [(b"request-id", request_id)]
+        if versions.speaks(scope["path"]):
+            more += self._versions
+        out = _with(send, more)
+        refusal = self._misled(scope, state, headers, head=head)
+        if refusal is None and not scope["path"].startswith((AGENT_PATHS, *PAID_PATHS)):
+            try:
+                await self._admit(scope, state, headers)
+            except SkyError as refused:
+                refusal = refused
         if refusal is not None:
             await _refuse(out, refusal, state["request_id"])
         elif scope["path"] == LIVE_PATH and scope["method"] == "GET" and not scope["query_string"]:
             await out({"type": "http.response.start", "status": 200, "headers": self._live_headers})
             await out({"type": "http.response.body", "body": self._live, "more_body": False})
         else:
-            await self._app(scope, receive, out)
+            await self._app(scope, receive, self._watched(out, state))
 
-    def _refusal(
+    # ── how it came ─────────────────────────────────────────────────────────────────────────────
+
+    def _misled(
         self, scope: Any, state: dict[str, Any], headers: dict[bytes, bytes], *, head: bool
     ) -> SkyError | None:
-        if scope["path"].startswith(AGENT_PATHS):
+        """The refusal of what was not meant for us, or by a page that is not ours, or is too old."""
+        path: str = scope["path"]
+        if path.startswith(AGENT_PATHS):
             return None
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        hosts = self._hosts(scope)
         if not host:
             msg = "the Host header is missing"
             return InvalidRequest(
                 msg, details={"field": "Host", "value": None, "expected": "this daemon's name"}
             )
+        hosts = self._hosts(scope)
+        if state.get("public") and not self._settings.hosts:
+            hosts = frozenset({host})  # nobody is let in here for where they are, so no name misleads
         if host not in hosts:
             msg = f"this daemon is not {host[:120]!r}; address it as {' or '.join(sorted(hosts))}"
             return Forbidden(msg, details={"field": "Host", "value": host[:120]})
         foreign = _foreign(headers, hosts, safe=head or scope["method"] in SAFE_METHODS)
-        if foreign is not None:
-            return foreign
-        if scope["path"].startswith(PAID_PATHS):  # they ask for a key of their own, or for none
-            return None
-        return self._stranger(state, headers)
-
-    def _stranger(self, state: dict[str, Any], headers: dict[bytes, bytes]) -> SkyError | None:
-        if state.get("peer_uid") == self._settings.owner_uid:
-            return None
-        given = headers.get(b"authorization", b"")
-        scheme, _, token = given.partition(b" ")
-        if self._token is not None and scheme.lower() == b"bearer":
-            if hmac.compare_digest(token.strip(), self._token):
-                return None
-            return Unauthorized("the token is not this daemon's; its owner finds it in the daemon's folder")
-        return Unauthorized(
-            "send the daemon's token: Authorization: Bearer <token> (SKY_TOKEN for the client)"
-        )
+        if foreign is None and versions.VERSION in headers and versions.speaks(path):
+            known = self._settings
+            return versions.refusal(path, headers[versions.VERSION], known.api_version, known.api_version_min)
+        return foreign
 
     def _hosts(self, scope: Any) -> frozenset[str]:
         server = scope.get("server")
@@ -131,8 +147,98 @@ class Guard:
             known = self._settings.hosts | {f"{name}:{port}" for name in LOOPBACK_NAMES}
             if port == 80:
                 known |= frozenset(LOOPBACK_NAMES)
-            self._known = {port: known}
+            self._known = {**self._known, port: known}
         return known
+
+    # ── who it is ───────────────────────────────────────────────────────────────────────────────
+
+    async def _admit(self, scope: Any, state: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+        """Find out who asks, and whether they may. Raises SkyError."""
+        if state.get("peer_uid") == self._settings.owner_uid:
+            state["caller"] = self._owner
+            return
+        caller = state["caller"] = await self._caller(scope, state, headers)
+        if caller is not None and caller.role == ADMIN:
+            return
+        least = least_role(scope["method"], scope["path"])
+        if least is None:
+            return
+        if caller is None:
+            raise Unauthorized(
+                "send a token: Authorization: Bearer <token> (SKY_TOKEN for the client); an admin makes one "
+                "with `sky token create`"
+            )
+        if not suffices(caller.role, least) and self._served_from(scope["path"]):
+            raise _not_allowed(caller, scope["method"], scope["path"], least)
+
+    async def _caller(self, scope: Any, state: dict[str, Any], headers: dict[bytes, bytes]) -> Caller | None:
+        """Who asks; None: they do not say. Raises Unauthorized."""
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer":
+            token = token.strip()
+            if self._token is not None and hmac.compare_digest(token, self._token):
+                return self._daemon
+            state["token"] = token.decode("latin-1")
+            return await self._callers.by_token(state["token"])
+        if PROXY_HEADER in headers and self._vouches(scope, state):
+            return await self._callers.by_proxy(headers[PROXY_HEADER].decode("latin-1"))
+        if scheme:
+            raise Unauthorized(
+                "only tokens are known here: Authorization: Bearer <token> (SKY_TOKEN for the client)"
+            )
+        return None
+
+    def _vouches(self, scope: Any, state: dict[str, Any]) -> bool:
+        """Whether the other end is a proxy that is believed."""
+        if not (self._settings.behind_proxy and state.get("public") and scope.get("client")):
+            return False
+        try:
+            peer = ipaddress.ip_address(scope["client"][0])
+        except ValueError:
+            return False
+        return any(peer in network for network in self._settings.proxies)
+
+    def _served_from(self, path: str) -> bool:
+        """Whether there may be such a path: what is not there is told as that, whoever asks."""
+        return next((part for part in path.split("/") if part), "") in self._served
+
+    def _watched(self, send: Send, state: dict[str, Any]) -> Send:
+        """``send``, but what takes long is not told to a token that is refused meanwhile: it is answered with
+        that refusal, or cut off where it is."""
+        token: str | None = state.get("token")
+        if token is None:
+            return send
+        clock = self._callers.clock
+        looked_s = clock.monotonic_s()
+        over = False
+
+        async def out(message: Message) -> None:
+            nonlocal looked_s, over
+            if over:
+                return
+            if clock.monotonic_s() - looked_s > LOOK_AGAIN_S:
+                try:
+                    await self._callers.by_token(token)
+                except Unauthorized as refused:
+                    over = True
+                    if message["type"] != "http.response.start":
+                        raise CutShort("its token does not let in any more") from refused
+                    await _refuse(send, refused, state["request_id"])
+                    return
+                looked_s = clock.monotonic_s()
+            await send(message)
+
+        return out
+
+
+def _not_allowed(caller: Caller, method: str, path: str, least: str) -> Forbidden:
+    what = f"{method} {path[:120]}"
+    msg = f"{caller.name!r} has the role {caller.role}, and {what} takes the role {least}"
+    if path.startswith("/v1/"):
+        msg += ": a compute has no owner, so the control plane is for admins; users have clusters (/launch)"
+    else:
+        msg += f"; an admin gives it with `sky user role {caller.name} {least}`"
+    return Forbidden(msg, details={"user": caller.name, "role": caller.role, "least_role": least})
 
 
 def _foreign(headers: dict[bytes, bytes], hosts: frozenset[str], *, safe: bool) -> SkyError | None:
@@ -151,12 +257,12 @@ def _foreign(headers: dict[bytes, bytes], hosts: frozenset[str], *, safe: bool) 
     return None
 
 
-def _with_id(send: Send, request_id: bytes) -> Send:
-    """``send`` with a Request-Id on the answer."""
+def _with(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
+    """``send`` with further headers on the answer."""
 
     async def out(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"request-id", request_id)]
+            message["headers"] = [*message["headers"], *more]
         await send(message)
 
     return out

@@ -37,7 +37,8 @@ from sky.api.reading import (
 )
 from sky.api.stream import Whole
 from sky.api.unit import Services
-from sky.domain.errors import SkyError
+from sky.domain.errors import SkyError, Unauthorized
+from sky.domain.user import Caller
 from sky.kit import codec
 from sky.store.tx import Tx
 
@@ -113,6 +114,19 @@ class Ask:
     def head(self) -> bool:
         """Whether only the headers of the answer are wanted."""
         return self.request.scope["state"].get("head", False)
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks. Raises Unauthorized where anybody may ask, and whoever did does not say."""
+        caller = self.somebody
+        if caller is None:
+            raise Unauthorized("send a token: Authorization: Bearer <token> (SKY_TOKEN for the client)")
+        return caller
+
+    @property
+    def somebody(self) -> Caller | None:
+        """Who asks, where they say so."""
+        return self.request.scope["state"].get("caller")
 
     @property
     def media(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
 from sky.api.channels import Channels
@@ -17,13 +18,16 @@ from sky.api.masking import Masking
 from sky.api.meeting import Meetings
 from sky.api.selling import Selling, nothing_sold
 from sky.domain.provider import Rules
+from sky.domain.user import USER, Role
 from sky.kit.clock import Clock
 from sky.kit.signals import Signals
 from sky.kit.version import CLIENT_RELEASE, VERSION
 from sky.store.blobs import Blobs
 from sky.store.db import Database
 from sky.store.events import Hub
+from sky.wire.requests import API_VERSION, MIN_COMPATIBLE_API_VERSION
 
+Network = IPv4Network | IPv6Network
 GIB = 1024**3
 MIB = 1024**2
 WAIT_SECONDS_MAX = 60
@@ -37,9 +41,11 @@ Check = Callable[[], Awaitable[bool]]
 class ApiSettings:
     """What an operator may set about the faces.
 
-    ``hosts`` are further ``host:port`` names that a request may be addressed to, beside the loopback names
-    with the port that it came in on. ``token`` is what a caller other than ``owner_uid`` must bring;
-    None: nobody else gets in. ``spool`` is where a body is kept while it goes to several nodes.
+    ``hosts`` are further names, with a port where that is not the usual one, that a request may be addressed
+    to, beside the loopback names with the port that it came in on. ``token`` is what a caller other than
+    ``owner_uid`` may bring, beside the tokens of users. ``spool`` is where a body is kept while it goes to
+    several nodes. ``proxies`` are where a proxy may be (``behind_proxy``) that says who asks; whom it names
+    is made a user of ``default_role``. ``log_file`` is where the daemon's own log is read.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -51,6 +57,12 @@ class ApiSettings:
     client_release: str = CLIENT_RELEASE
     base_url: Callable[[], str] = lambda: "http://127.0.0.1:7590"
     spool: Path | None = None
+    behind_proxy: bool = False
+    proxies: tuple[Network, ...] = ()
+    default_role: Role = USER
+    api_version: int = API_VERSION
+    api_version_min: int = MIN_COMPATIBLE_API_VERSION
+    log_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

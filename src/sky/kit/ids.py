@@ -33,6 +33,7 @@ PREFIXES = {
     "request": "req_",
     "cluster": "clu_",
     "cluster_job": "cjb_",
+    "user_token": "utk_",
 }
 _CAPITALS = frozenset({"job", "job_event"})
 """Nouns whose ids are promised in capitals."""

@@ -74,11 +74,11 @@ class Requests(InnerLoop):
             case wire.ExecBody():
                 verbs.execute(tx, row, body)
             case wire.ClusterBody() if row["name"] == "down":
-                cluster = verbs.found(tx, body.cluster_name, row["owner"])
+                cluster = verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users)
                 tx.apply(r.RequestStarted(row["id"], tx.now_us, cluster["id"]))
                 verbs.take_down(tx, cluster)
             case _:
-                cluster = verbs.found(tx, body.cluster_name, row["owner"])
+                cluster = verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users)
                 msg = (
                     f"cluster {cluster['name']!r} is on machines that keep nothing when they are stopped; "
                     f"take it down with `sky down {cluster['name']}`"
@@ -169,7 +169,8 @@ def _cancel(tx: Tx, row: Row, body: wire.CancelBody) -> Any:
 
 
 def _autostop(tx: Tx, row: Row, body: wire.AutostopBody) -> Any:
-    verbs.autostop(tx, verbs.found(tx, body.cluster_name, row["owner"]), body.idle_minutes, down=body.down)
+    cluster = verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users)
+    verbs.autostop(tx, cluster, body.idle_minutes, down=body.down)
 
 
 def _costs(tx: Tx, row: Row, _body: Any) -> Any:

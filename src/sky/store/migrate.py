@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from sky.store import schema_requests
+from sky.store import schema_users
 from sky.store.engine import explain, make_engine
 
 HEAD = "0004"
@@ -89,7 +89,7 @@ def step_up(connection: sa.Connection) -> None:
 
 def _make(connection: sa.Connection) -> None:
     """Give an empty database the newest schema, and say so where Alembic looks."""
-    schema_requests.metadata.create_all(connection)
+    schema_users.metadata.create_all(connection)
     connection.execute(sa.schema.CreateTable(_VERSION))
     connection.execute(sa.insert(_VERSION).values(version_num=HEAD))
 

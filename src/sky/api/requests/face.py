@@ -18,7 +18,7 @@ from litestar.response.base import ASGIResponse
 from sky.api.document import document_of
 from sky.api.operation import Operation
 from sky.api.reading import JSON
-from sky.api.requests import follow, logs, submit
+from sky.api.requests import follow, logs, server_logs, submit, users
 from sky.api.stream import Whole
 
 ABOUT = """\
@@ -29,9 +29,18 @@ Each `POST` of a request's name answers at once with its id; `GET /api/get` wait
 a restart every id answers as before. A submission under an `Idempotency-Key` may be sent again: it is one
 request.
 """
-TAGS = {"Requests": "What can be asked for, and how it went."}
+TAGS = {
+    "Requests": "What can be asked for, and how it went.",
+    "Users": "Who may ask, and by which tokens.",
+}
 DOCUMENT_PATH = "/api/openapi.json"
-PARTS: tuple[HTTPRouteHandler, ...] = (*submit.ROUTES, *follow.ROUTES, *logs.ROUTES)
+PARTS: tuple[HTTPRouteHandler, ...] = (
+    *submit.ROUTES,
+    *follow.ROUTES,
+    *logs.ROUTES,
+    *server_logs.ROUTES,
+    *users.ROUTES,
+)
 
 
 @get(DOCUMENT_PATH, include_in_schema=False)

@@ -15,13 +15,12 @@ from msgspec import Meta
 from sky.api.operation import Ask, operation, reply
 from sky.api.reading import Query
 from sky.api.requests.show import record
-from sky.api.requests.versions import user_of
+from sky.api.requests.versions import only_admins_for_all, user_of
 from sky.api.stream import Streamed
 from sky.api.unit import RECHECK_S, WAIT_SECONDS_MAX
 from sky.domain.errors import InvalidRequest, NotFound
 from sky.domain.request import DONE
 from sky.kit import codec
-from sky.kit.version import VERSION
 from sky.store.rows import requests as rows
 from sky.store.sql import Row
 from sky.store.tx import Tx
@@ -47,7 +46,6 @@ async def get_request(ask: Ask, query: GetQuery) -> ASGIResponse:
 
     After `wait` seconds it is told as it is, to be asked for again.
     """
-    user_of(ask)
     unit = ask.unit
     row = await _found(ask, query.request_id)
     deadline_s = unit.clock.monotonic_s() + query.wait
@@ -74,7 +72,6 @@ async def stream_request(ask: Ask, query: StreamQuery) -> ASGIResponse:
 
     JSON lines: `{"line": 1, "text": "..."}`, and `{"end": ...}` with the request behind the last one.
     """
-    user_of(ask)
     row = await _found(ask, query.request_id)
     return Streamed(_lines(ask, row, query.after, query.follow), media=LINES)
 
@@ -131,6 +128,7 @@ async def list_requests(ask: Ask, query: ListQuery) -> ASGIResponse:
 async def cancel_requests(ask: Ask, body: wire.CancelRequests) -> ASGIResponse:
     """Cancel requests: what they have begun ends too."""
     user = user_of(ask)
+    only_admins_for_all(ask, body.all_users)
     named = None if body.request_ids is None else [await _found(ask, one) for one in body.request_ids]
 
     def verb(tx: Tx) -> tuple[str, ...]:
@@ -146,24 +144,31 @@ async def cancel_requests(ask: Ask, body: wire.CancelRequests) -> ASGIResponse:
 
 @operation("GET", "/api/health", tag=TAG, answers=wire.Health)
 async def get_health(ask: Ask) -> ASGIResponse:
-    """Say that the server is there, and what it speaks."""
+    """Say that the server is there, what it speaks, and who asks: null for whoever brings no token."""
+    caller, known = ask.somebody, ask.unit.settings
+    name = None if caller is None else user_of(ask)
     return reply(
         wire.Health(
             status="healthy",
-            api_version=str(wire.API_VERSION),
-            min_compatible_api_version=str(wire.MIN_COMPATIBLE_API_VERSION),
-            version=VERSION,
+            api_version=str(known.api_version),
+            min_compatible_api_version=str(known.api_version_min),
+            version=known.release,
             commit="",
-            user={"name": user_of(ask)},
-            basic_auth_enabled=False,
+            user=None if caller is None or name is None else {"id": name, "name": name, "role": caller.role},
+            basic_auth_enabled=known.behind_proxy,
         )
     )
 
 
 async def _found(ask: Ask, request_id: str) -> Row:
+    """The request, where it is the caller's own or the caller an admin; to others it is not there."""
+    owner = None if ask.caller.admin else user_of(ask)
+
     def read(connection: Any) -> list[Row]:
         exact = rows.find(connection, request_id)
-        return [exact] if exact is not None else rows.matching(connection, request_id)
+        if exact is not None and owner in (None, exact["owner"]):
+            return [exact]
+        return rows.matching(connection, request_id, owner)
 
     found = await ask.unit.db.read(read)
     if not found:

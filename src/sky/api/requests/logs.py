@@ -19,7 +19,7 @@ from sky.api.requests.follow import LINES
 from sky.api.requests.versions import user_of
 from sky.api.stream import Streamed
 from sky.domain.cluster_job import DONE
-from sky.domain.errors import NotFound
+from sky.domain.errors import Forbidden, NotFound
 from sky.kit import codec
 from sky.store.events import Filter
 from sky.store.rows import clusters
@@ -29,6 +29,7 @@ from sky.wire import requests as wire
 
 TAG = "Requests"
 POLL_S = 1.0
+MISMATCH = "ClusterOwnerIdentityMismatchError"
 
 
 class LogsQuery(Query, frozen=True):
@@ -37,23 +38,30 @@ class LogsQuery(Query, frozen=True):
     after: Annotated[int, Meta(ge=0, description="The last place that was seen.")] = 0
 
 
-@operation("POST", "/logs", tag=TAG, answers=wire.RequestRecord, errors=[NotFound])
+@operation("POST", "/logs", tag=TAG, answers=wire.RequestRecord, errors=[Forbidden, NotFound])
 async def tail_logs(ask: Ask, query: LogsQuery, body: wire.LogsBody) -> ASGIResponse:
     """Follow what a job of a cluster prints, to its end.
 
     JSON lines: `{"place": 7, "text": "..."}`, and `{"end": "SUCCEEDED", "exit_codes": [0]}` behind the last
     one.
     """
-    user_of(ask)
-    cluster, job = await ask.unit.db.read(lambda c: _job(c, body))
+    user = user_of(ask)
+    cluster, job = await ask.unit.db.read(lambda c: _job(c, body, user))
     return Streamed(_lines(ask, cluster, job["number"], body, query.after), media=LINES)
 
 
-def _job(connection: Any, body: wire.LogsBody) -> tuple[Row, Row]:
+def _job(connection: Any, body: wire.LogsBody, user: str) -> tuple[Row, Row]:
     cluster = clusters.named(connection, body.cluster_name)
     if cluster is None:
         msg = f"there is no cluster {body.cluster_name!r}"
         raise NotFound(msg, details={"cluster": body.cluster_name})
+    if cluster["owner"] != user and not body.all_users:
+        msg = (
+            f"cluster {body.cluster_name!r} belongs to {cluster['owner']}, not to {user}; with --all-users "
+            "anybody may look at it"
+        )
+        details = {"type": MISMATCH, "cluster": body.cluster_name, "owner": cluster["owner"], "user": user}
+        raise Forbidden(msg, details=details)
     if body.job_id is None:
         newest = clusters.jobs(connection, cluster["id"], 1)
         job = newest[0] if newest else None

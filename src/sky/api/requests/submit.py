@@ -14,8 +14,9 @@ from litestar.response.base import ASGIResponse
 
 from sky.api.operation import Ask, operation, reply
 from sky.api.requests.show import record
-from sky.api.requests.versions import user_of
-from sky.domain.errors import IdempotencyConflict, NotFound
+from sky.api.requests.versions import only_admins_for_all, user_of
+from sky.domain.errors import Forbidden, IdempotencyConflict, NotFound
+from sky.domain.user import ACTS
 from sky.store.rows import requests as rows
 from sky.verbs import requests as verbs
 from sky.wire import requests as wire
@@ -48,6 +49,7 @@ WORDS = {
 def _route(name: str, shape: type[wire.Body]) -> HTTPRouteHandler:
     async def submit(ask: Ask, body: Any) -> ASGIResponse:
         user = user_of(ask)
+        only_admins_for_all(ask, name in ACTS and getattr(body, "all_users", False))
         request_id, replayed = await ask.once(
             lambda tx: verbs.submit(tx, name, body, user), lambda _tx, made: made, [user, body]
         )
@@ -68,7 +70,7 @@ def _route(name: str, shape: type[wire.Body]) -> HTTPRouteHandler:
         tag=TAG,
         answers=wire.Submitted,
         keyed=True,
-        errors=[IdempotencyConflict, NotFound],
+        errors=[Forbidden, IdempotencyConflict, NotFound],
     )
     return made(submit)
 

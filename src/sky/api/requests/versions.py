@@ -1,63 +1,39 @@
-"""Which versions of this interface may speak to each other, and who asks.
+"""Who asks for a request, and for whom.
 
-Decides: whether a caller's version will do. Never: changes what is answered for one.
-Follows: a version that is no number is refused; one that is too old is told both versions and what to
-upgrade.
+Decides: in whose name a request is, and whether what is asked reaches beyond that. Never: lets anybody in
+(the door did). Follows: whoever speaks for others says so in a header, which is believed of the daemon's own
+user and of its token alone; what changes something of everybody's is for admins.
 """
 
 from __future__ import annotations
 
-import os
-import pwd
-import re
-
 from sky.api.operation import Ask
-from sky.domain.errors import InvalidRequest
+from sky.domain.errors import Forbidden, InvalidRequest
+from sky.domain.user import ADMIN, NAME, NAME_EXPECTED
 from sky.wire import requests as wire
-
-_USER = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 
 
 def user_of(ask: Ask) -> str:
-    """Who asks, after checking the version that they speak. Raises InvalidRequest."""
-    _check_version(ask)
+    """In whose name this is asked. Raises InvalidRequest."""
+    caller = ask.caller
     given = ask.header(wire.USER_HEADER.encode())
-    if given is None:
-        return _own_name(ask.unit.settings.owner_uid)
-    if not _USER.fullmatch(given):
-        expected = "1 to 64 letters, digits and ._@+-"
-        msg = f"{wire.USER_HEADER} must be {expected}; it is {given[:80]!r}"
+    if given is None or not caller.speaks_for_others:
+        return caller.name
+    if not NAME.fullmatch(given):
+        msg = f"{wire.USER_HEADER} must be {NAME_EXPECTED}; it is {given[:80]!r}"
         raise InvalidRequest(
-            msg, details={"field": wire.USER_HEADER, "value": given[:80], "expected": expected}
+            msg, details={"field": wire.USER_HEADER, "value": given[:80], "expected": NAME_EXPECTED}
         )
     return given
 
 
-def _check_version(ask: Ask) -> None:
-    text = ask.header(wire.VERSION_HEADER.encode())
-    if text is None:
-        return
-    if not re.fullmatch(r"[0-9]{1,6}", text):
-        msg = f"{wire.VERSION_HEADER} must be a whole number; it is {text[:40]!r}"
-        raise InvalidRequest(
-            msg, details={"field": wire.VERSION_HEADER, "value": text[:40], "expected": "a whole number"}
-        )
-    if int(text) < wire.MIN_COMPATIBLE_API_VERSION:
+def only_admins_for_all(ask: Ask, wanted: bool) -> None:
+    """Refuse to change what is everybody's, unless an admin asks for it. Raises Forbidden."""
+    caller = ask.caller
+    if wanted and not caller.admin:
         msg = (
-            f"the client speaks version {text} of this interface, and this server {wire.API_VERSION}, or "
-            f"{wire.MIN_COMPATIBLE_API_VERSION} at least; upgrade the client"
+            f"{caller.name!r} has the role {caller.role}, and only an admin changes what belongs to others; "
+            "leave all_users out to change your own"
         )
-        details = {
-            "field": wire.VERSION_HEADER,
-            "value": text,
-            "expected": f"{wire.MIN_COMPATIBLE_API_VERSION} or more",
-            "server": wire.API_VERSION,
-        }
-        raise InvalidRequest(msg, details=details)
-
-
-def _own_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return os.environ.get("USER", str(uid))
+        details = {"field": "all_users", "user": caller.name, "role": caller.role, "least_role": ADMIN}
+        raise Forbidden(msg, details=details)

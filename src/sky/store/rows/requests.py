@@ -23,9 +23,11 @@ def find(connection: sa.Connection, request_id: str) -> Row | None:
     return one(connection, _REQUEST, {"b_id": request_id})
 
 
-def matching(connection: sa.Connection, prefix: str) -> list[Row]:
-    """Requests whose id begins so: two at most, for one must be told from several."""
+def matching(connection: sa.Connection, prefix: str, owner: str | None = None) -> list[Row]:
+    """Requests, or those of one owner, whose id begins so: two at most, for one must be told from several."""
     query = sa.select(requests).where(requests.c.id.startswith(prefix, autoescape=True)).limit(2)
+    if owner is not None:
+        query = query.where(requests.c.owner == owner)
     return many(connection, query)
 
 
