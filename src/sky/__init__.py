@@ -11,12 +11,18 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sky import exceptions as exceptions
     from sky.client import errors as errors
     from sky.client import plugins as plugins
     from sky.client.app import App as App
     from sky.client.app import app as app
     from sky.client.asynchronous import AsyncCompute as AsyncCompute
     from sky.client.compute import Compute as Compute
+    from sky.client.enums import ClusterStatus as ClusterStatus
+    from sky.client.enums import JobStatus as JobStatus
+    from sky.client.enums import OptimizeTarget as OptimizeTarget
+    from sky.client.enums import RequestStatus as RequestStatus
+    from sky.client.enums import StatusRefreshMode as StatusRefreshMode
     from sky.client.errors import AccessDenied as AccessDenied
     from sky.client.errors import ApiError as ApiError
     from sky.client.errors import CallError as CallError
@@ -62,6 +68,7 @@ if TYPE_CHECKING:
     from sky.client.jobs_async import AsyncArtifact as AsyncArtifact
     from sky.client.jobs_async import AsyncJob as AsyncJob
     from sky.client.jobs_async import AsyncJobs as AsyncJobs
+    from sky.client.records import RequestId as RequestId
     from sky.client.resources import Image as Image
     from sky.client.resources import Local as Local
     from sky.client.resources import Options as Options
@@ -72,6 +79,39 @@ if TYPE_CHECKING:
     from sky.client.resources import Spec as Spec
     from sky.client.resources import Volume as Volume
     from sky.client.resources import Worker as Worker
+    from sky.client.sdk import api_cancel as api_cancel
+    from sky.client.sdk import api_info as api_info
+    from sky.client.sdk import api_login as api_login
+    from sky.client.sdk import api_logout as api_logout
+    from sky.client.sdk import api_server_logs as api_server_logs
+    from sky.client.sdk import api_start as api_start
+    from sky.client.sdk import api_status as api_status
+    from sky.client.sdk import api_stop as api_stop
+    from sky.client.sdk import autostop as autostop
+    from sky.client.sdk import cancel as cancel
+    from sky.client.sdk import check as check
+    from sky.client.sdk import cost_report as cost_report
+    from sky.client.sdk import dashboard as dashboard
+    from sky.client.sdk import down as down
+    from sky.client.sdk import download_logs as download_logs
+    from sky.client.sdk import enabled_clouds as enabled_clouds
+    from sky.client.sdk import endpoints as endpoints
+    from sky.client.sdk import exec as exec
+    from sky.client.sdk import get as get
+    from sky.client.sdk import job_status as job_status
+    from sky.client.sdk import launch as launch
+    from sky.client.sdk import list_accelerator_counts as list_accelerator_counts
+    from sky.client.sdk import list_accelerators as list_accelerators
+    from sky.client.sdk import optimize as optimize
+    from sky.client.sdk import queue as queue
+    from sky.client.sdk import start as start
+    from sky.client.sdk import status as status
+    from sky.client.sdk import stop as stop
+    from sky.client.sdk import storage_delete as storage_delete
+    from sky.client.sdk import storage_ls as storage_ls
+    from sky.client.sdk import stream_and_get as stream_and_get
+    from sky.client.sdk import tail_logs as tail_logs
+    from sky.client.sdk import validate as validate
     from sky.client.together import gather as gather
     from sky.client.together import mapped as map
 
@@ -81,6 +121,7 @@ _WHERE = {
     "app": "App app",
     "asynchronous": "AsyncCompute",
     "compute": "Compute",
+    "enums": "ClusterStatus JobStatus OptimizeTarget RequestStatus StatusRefreshMode",
     "errors": (
         "AccessDenied ApiError CallError CapabilityMismatch ComputeFailed Conflict DaemonError "
         "DaemonStartFailed DaemonStopFailed DaemonUnreachable DuplicationNotAcknowledged "
@@ -96,10 +137,18 @@ _WHERE = {
     "jobs_async": "AsyncArtifact AsyncJob AsyncJobs",
     "inside": "InstanceInfo instance_info is_head shard",
     "items": "Items",
+    "records": "RequestId",
+    "sdk": (
+        "api_cancel api_info api_login api_logout api_server_logs api_start api_status api_stop "
+        "autostop cancel check cost_report dashboard down download_logs enabled_clouds endpoints "
+        "exec get job_status launch list_accelerator_counts list_accelerators optimize queue "
+        "start status stop storage_delete storage_ls stream_and_get tail_logs validate"
+    ),
     "resources": "Image Local Options PipIndex Plugin Provider Retry Spec Volume Worker",
     "together": "gather",
 }
 _HOMES = {name: (f"sky.client.{module}", name) for module, names in _WHERE.items() for name in names.split()}
+_HOMES["exceptions"] = ("sky.exceptions", "")
 _HOMES["errors"] = ("sky.client.errors", "")
 _HOMES["plugins"] = ("sky.client.plugins", "")
 _HOMES["map"] = ("sky.client.together", "mapped")
@@ -116,6 +165,7 @@ __all__ = [
     "AsyncJobs",
     "CallError",
     "CapabilityMismatch",
+    "ClusterStatus",
     "Compute",
     "ComputeFailed",
     "Conflict",
@@ -135,12 +185,14 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobRefused",
+    "JobStatus",
     "Jobs",
     "LeaseHeld",
     "Local",
     "NotEntered",
     "NotFound",
     "NotInCall",
+    "OptimizeTarget",
     "Options",
     "PackError",
     "Pending",
@@ -149,9 +201,12 @@ __all__ = [
     "Provider",
     "QuotaExceeded",
     "RateLimited",
+    "RequestId",
+    "RequestStatus",
     "Retry",
     "SkyError",
     "Spec",
+    "StatusRefreshMode",
     "TaskCancelled",
     "TaskFailed",
     "TaskIndeterminate",
@@ -160,16 +215,50 @@ __all__ = [
     "Volume",
     "Worker",
     "__version__",
+    "api_cancel",
+    "api_info",
+    "api_login",
+    "api_logout",
+    "api_server_logs",
+    "api_start",
+    "api_status",
+    "api_stop",
     "app",
+    "autostop",
+    "cancel",
+    "check",
+    "cost_report",
+    "dashboard",
+    "down",
+    "download_logs",
+    "enabled_clouds",
+    "endpoints",
     "errors",
+    "exceptions",
+    "exec",
     "function",
     "gather",
+    "get",
     "instance_info",
     "is_head",
+    "job_status",
     "joblib_backend",
+    "launch",
+    "list_accelerator_counts",
+    "list_accelerators",
     "map",
+    "optimize",
     "plugins",
+    "queue",
     "shard",
+    "start",
+    "status",
+    "stop",
+    "storage_delete",
+    "storage_ls",
+    "stream_and_get",
+    "tail_logs",
+    "validate",
 ]
 
 

@@ -18,6 +18,7 @@ from sky.client.request import Call, Reply
 from sky.kit import backoff
 from sky.kit.clock import SystemClock
 from sky.wire.jobs import PATHS_FROM, QuotaViolation
+from sky.wire.requests import VERSION_HEADER
 
 PATIENCE_S = 60.0
 """How long a daemon may be away before a request fails."""
@@ -131,7 +132,10 @@ def refusal(call: Call[Any], reply: Reply) -> ApiError:
     message = told.message if told.code else f"{asked} was answered with {reply.status} {shown}"
     code = told.code or _code_without_body(reply.status)
     kind = api_error_class(code, reply.status)
-    return kind(message, code, reply.status, told.retryable, told.details, told.request_id)
+    error = kind(message, code, reply.status, told.retryable, told.details, told.request_id)
+    version = reply.headers.get(VERSION_HEADER, "")
+    error.api_version = int(version) if version.isdigit() else None
+    return error
 
 
 def _of_jobs(told: _JobRefusal, reply: Reply) -> ApiError:

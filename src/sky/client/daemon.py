@@ -1,9 +1,10 @@
 """Finds the daemon of this user, or starts it; stops it; says how it is.
 
-Decides: where a client connects: SKY_URL, else the daemon whose address is in the state folder, else a
-new one started there. Never: runs inside the daemon; ends a process that is not the daemon of this folder.
-Follows: clients that start at the same moment end with one daemon (a file lock, and another look once it
-is held); a daemon that dies while coming up is noticed at once, and its log is shown, not waited for.
+Decides: where a client connects: the server that is named (``endpoints`` tells), else the daemon whose
+address is in the state folder, else a new one started there. Never: runs inside the daemon; ends a process
+that is not the daemon of this folder. Follows: clients that start at the same moment end with one daemon (a
+file lock, and another look once it is held); a daemon that dies while coming up is noticed at once, and its
+log is shown, not waited for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from sky.client import endpoints
 from sky.client.errors import ApiError, DaemonStartFailed, DaemonStopFailed, DaemonUnreachable
 from sky.client.http import Http
 from sky.client.request import Call
@@ -60,10 +62,7 @@ class Status:
     stale: bool = False
 
 
-def home_dir(home: str | os.PathLike[str] | None = None) -> Path:
-    """The state folder: the one given, else SKY_HOME, else ``~/.sky``. Absolute; need not exist."""
-    chosen = home or os.environ.get("SKY_HOME") or "~/.sky"
-    return Path(chosen).expanduser().absolute()
+home_dir = endpoints.home_dir
 
 
 def connect(
@@ -74,17 +73,17 @@ def connect(
     token: str | None = None,
     start_if_absent: bool = True,
 ) -> Http:
-    """A client of the daemon at ``url``, else at SKY_URL, else of the state folder's, started if need be.
+    """A client of the daemon at ``url``, else of the one that is named (``endpoints``), else of the state
+    folder's, started if need be. It shows ``token``, else SKY_TOKEN; an empty one is none.
 
-    It shows ``token``, else SKY_TOKEN; an empty one is none.
     Raises DaemonUnreachable when an address was given and nobody answers there (or when starting was not
     allowed), and DaemonStartFailed when the daemon does not come up.
     """
-    token = (os.environ.get("SKY_TOKEN") if token is None else token) or None
-    named = url or os.environ.get("SKY_URL")
-    if named:
-        return Http(named, token=token)
     folder = home_dir(home)
+    named = endpoints.named(folder, url, token)
+    token = named.token
+    if named.url:
+        return Http(named.url, token=token)
     found = _recorded_and_live(folder)
     if found is None:
         found = start(folder, database=database) if start_if_absent else _recorded_and_there(folder)
@@ -212,6 +211,12 @@ def _recorded(folder: Path) -> _Record:
         return _records.decode((folder / "daemon.json").read_bytes())
     except (OSError, msgspec.DecodeError):
         return _Record()
+
+
+def running(home: str | os.PathLike[str] | None = None) -> str | None:
+    """The address of a state folder's daemon while its process is there. Asks no daemon, and starts none."""
+    found = _recorded_and_there(home_dir(home))
+    return None if found is None else found.url
 
 
 def _recorded_and_live(folder: Path) -> Daemon | None:

@@ -55,7 +55,12 @@ class SkyError(Exception):
 
 
 class ApiError(SkyError):
-    """The daemon refused. Match on ``code``; try again only if ``retryable``. ``status`` is HTTP's."""
+    """The daemon refused. Match on ``code``; try again only if ``retryable``. ``status`` is HTTP's.
+
+    ``api_version``: which version of requests the server speaks, where its answer said so.
+    """
+
+    api_version: int | None = None
 
     def __init__(
         self,
