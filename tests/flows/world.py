@@ -7,13 +7,12 @@ agents live on, as they would.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from tests.databases import fresh
 
 from sky.console.bridge import Bridge
 from sky.domain.errors import SkyError
@@ -32,7 +31,6 @@ from sky.reconcile.runner import Runner
 from sky.server import wiring
 from sky.store import blobs
 from sky.store.db import Database
-from sky.store.migrate import upgrade
 from sky.store.schema import computes, events, executions, nodes, tasks
 from sky.store.tx import Tx
 from sky.store.views.errors import TOLD_AS
@@ -205,19 +203,6 @@ def succeed(item: wire.WorkItem) -> wire.Outcome | None:
     return wire.Outcome(execution=item.execution, state="succeeded", seconds=0.01, ago_s=0.0, result=result)
 
 
-@cache
-def _template() -> bytes:
-    """The file of a database with the newest schema and nothing in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "empty.db"
-        upgrade(f"sqlite:///{path}")
-        return path.read_bytes()
-
-
-def _empty_database(path: Path) -> None:
-    path.write_bytes(_template())
-
-
 class Elsewhere:
     """The clock of the cloud, which nobody here can set."""
 
@@ -243,10 +228,11 @@ class World:
         slots: int = 2,
         pace: Pace | None = None,
         bridge: Bridge | None = None,
+        url: str | None = None,
     ) -> None:
         self.bridge = bridge
         self.clock = ManualClock()
-        self.url = f"sqlite:///{folder / 'sky.db'}"
+        self.url = fresh(folder / "sky.db") if url is None else url
         self.folder = folder
         self.hints = hints
         self.slots = slots
@@ -264,7 +250,6 @@ class World:
         self.registry = Registry([kind_of(self.cloud)])
         self.rules = wiring.rules_of(self.registry, lambda credentials: repr(credentials).encode())
         self._looking = sa.create_engine(self.url)
-        _empty_database(folder / "sky.db")
         self.start()
 
     # ── the daemon's life ───────────────────────────────────────────────────────────────────────
@@ -425,11 +410,12 @@ class World:
         assert {p.tag for p in self.cloud.purchases} <= known, "every machine belongs to a row"
         assert all(count == 1 for count in self.ran.values()), "no execution ran twice"
         assert not self.overlaps, "no rank was at work on two machines"
-        silent = "SELECT id FROM nodes WHERE json_extract(last_error, '$.message') LIKE '%beyond its lease'"
-        for row in self.query(silent):
-            machine = self.cloud.find("test", row.id)
+        for row in self.rows(nodes):
+            if not str((row["last_error"] or {}).get("message")).endswith("beyond its lease"):
+                continue
+            machine = self.cloud.find("test", row["id"])
             taken = machine is None or machine.reason in ("preempted", "deleted")
-            assert taken or self.agents[row.id].ended_itself, "only a node that is over was given up"
+            assert taken or self.agents[row["id"]].ended_itself, "only a node that is over was given up"
         newest = "SELECT max(ordinal) FROM executions WHERE task_id = t.id AND place = e.place"
         disagree = self.query(
             f"SELECT t.id, t.state, e.state FROM tasks t JOIN executions e ON e.task_id = t.id"
@@ -444,11 +430,10 @@ class World:
         )
         differ = self.query(f"SELECT id, state FROM executions WHERE {waits} OR {works}")
         assert not differ, "what indexes find by other columns is what the states say"
-        codes = self.query(
-            "SELECT DISTINCT json_extract(error, '$.code') AS code FROM executions WHERE error IS NOT NULL"
-            " UNION SELECT json_extract(last_error, '$.code') FROM nodes WHERE last_error IS NOT NULL"
-        )
-        assert {row.code for row in codes} <= CODES | set(TOLD_AS), "every error has a code that is known"
+        errors = [row["error"] for row in self.rows(executions)]
+        errors += [row["last_error"] for row in self.rows(nodes)]
+        codes = {error["code"] for error in errors if error is not None}
+        assert codes <= CODES | set(TOLD_AS), "every error has a code that is known"
 
     # ── what tests ask for and look at ──────────────────────────────────────────────────────────
 

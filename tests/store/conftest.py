@@ -7,28 +7,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.postgresql import Server
-from tests.store.support import empty, wakes
+from tests.databases import fresh
+from tests.store.support import wakes
 
 from sky.kit.clock import ManualClock
 from sky.store.db import Database
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
-    """One server for the session."""
-    server = Server()
-    yield server
-    server.stop()
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database of the newest schema."""
-    if request.param == "sqlite":
-        return empty(tmp_path / "sky.db")
-    server: Server = request.getfixturevalue("postgresql")
-    return server.empty()
+    return fresh(tmp_path / "sky.db", postgresql=request.param == "postgresql")
 
 
 @pytest.fixture

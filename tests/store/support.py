@@ -6,35 +6,24 @@ Never: moves a state; tests do that through the door that they test.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from tests.databases import fresh
 
 from sky.kit.clock import ManualClock
 from sky.store import schema
 from sky.store.db import Database
-from sky.store.migrate import upgrade
 from sky.store.tx import Born, Moved
 
 SHA = "a" * 64
 
 
-@cache
-def _template() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "empty.db"
-        upgrade(f"sqlite:///{path}")
-        return path.read_bytes()
-
-
 def empty(path: Path) -> str:
-    """Make an empty database of the newest schema at ``path``; returns its URL."""
-    path.write_bytes(_template())
-    return f"sqlite:///{path}"
+    """Make an empty SQLite database of the newest schema at ``path``; returns its URL."""
+    return fresh(path, postgresql=False)
 
 
 def wakes(about: Born | Moved) -> Iterator[str]:

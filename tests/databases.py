@@ -1,0 +1,43 @@
+"""Which database a test has: SQLite in a file of its own, or, for a whole run, one on a real PostgreSQL.
+
+Decides: what ``SKY_TESTS_DATABASE=postgresql`` means to every test that takes its database from here.
+Never: gives two tests one database.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from tests.postgresql import Server
+
+from sky.store.migrate import upgrade
+
+ON_POSTGRESQL = os.environ.get("SKY_TESTS_DATABASE") == "postgresql"
+
+
+def fresh(path: Path, *, postgresql: bool = ON_POSTGRESQL) -> str:
+    """The URL of a new database of the newest schema: a file at ``path``, or one on the server."""
+    if postgresql:
+        return server().empty()
+    path.write_bytes(_template())
+    return f"sqlite:///{path}"
+
+
+@cache
+def server() -> Server:
+    """The one PostgreSQL of this process."""
+    one = Server()
+    atexit.register(one.stop)
+    return one
+
+
+@cache
+def _template() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        upgrade(f"sqlite:///{path}")
+        return path.read_bytes()
