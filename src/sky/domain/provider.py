@@ -19,6 +19,7 @@ class Abilities:
 
     ``apt_setting``: the setting of a provider's configuration that allows apt where the kind does not.
     ``open_ports``: a port that a machine listens on can be reached from here.
+    ``keeps_disks``: what is on a machine's disk can stay when the machine is given back.
     """
 
     volumes: bool = False
@@ -27,6 +28,7 @@ class Abilities:
     cluster: bool = False
     includes: bool = False
     apt_setting: str | None = None
+    keeps_disks: bool = False
     open_ports: bool = False
 
 

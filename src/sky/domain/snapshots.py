@@ -48,10 +48,23 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskView:
+    """The disk of a rank, and where machines with it can be bought. ``used``: a machine has had it."""
+
+    name: str
+    rank: int
+    provider_id: str
+    instance_type: str
+    region: str | None
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ComputeView:
     """A compute with its nodes. ``waiting`` and ``running`` count executions; ``idle_since_us`` is when
     the last one ended; ``ranks_waited_for`` and ``ranks_at_work`` are how many ranks there must be for what
-    is bound to one, and waits or runs. ``listening_us``: since when holders and agents can be heard."""
+    is bound to one, and waits or runs. ``listening_us``: since when holders and agents can be heard.
+    ``disks_wanted``: the disks of so many ranks stay when their machines go; ``disks``: those there are."""
 
     id: str
     state: str
@@ -75,6 +88,9 @@ class ComputeView:
     idle_since_us: int
     nodes: tuple[NodeView, ...]
     listening_us: int = 0
+    deleting_us: int | None = None
+    disks_wanted: int = 0
+    disks: tuple[DiskView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +99,8 @@ class NodeCase:
 
     ``offers_known``: every provider that the spec names has told its offers, not too long ago. ``image``,
     ``worker`` and ``plugins`` are for its agent, as they stand in the spec. ``listening_us``: since when
-    agents can be heard.
-    """
+    agents can be heard. ``keeps_disk``: its disk is to stay when its machine goes; ``disk``: that which is
+    there."""
 
     node: NodeView
     wanted: Wanted
@@ -100,6 +116,8 @@ class NodeCase:
     provider_ids: tuple[str, ...] = ()
     provider_errors: tuple[str, ...] = ()
     listening_us: int = 0
+    keeps_disk: bool = False
+    disk: DiskView | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from sky.domain.lifecycle import Fact
 from sky.domain.snapshots import ComputeView, NodeView
 from sky.plan import scale
 from sky.plan.decision import Decision, earliest
+from sky.plan.node import SILENT_US
 
 BROKEN_NODES_MAX = 3
 """Nodes that may fail to become ready before a compute that never was ready is given up."""
@@ -27,6 +28,9 @@ AGAIN_LONGEST_US = 600_000_000
 DRAIN_CHECK_US = 10_000_000
 LEASE_GRACE_US = 60_000_000
 """How long holders have to be heard again by a daemon that has just started."""
+LAST_WORDS_US = 60_000_000
+"""How long a machine of a compute that is deleted is kept at most, for its calls to be stopped and to say so."""
+LAST_WORDS_CHECK_US = 500_000
 UNHELD_US = 60_000_000
 """How long what is to be deleted without a holder waits for its first one, or for the next."""
 
@@ -40,7 +44,14 @@ class AskForNode:
     generation: int
 
 
-Action = AskForNode | Fact
+@dataclass(frozen=True, slots=True)
+class RemoveDisk:
+    """Have a disk removed that no rank will use again."""
+
+    name: str
+
+
+Action = AskForNode | RemoveDisk | Fact
 
 
 def plan(view: ComputeView, now_us: int) -> Decision[Action]:
@@ -84,12 +95,29 @@ def _lease_us(view: ComputeView) -> int | None:
 
 def _deleting(view: ComputeView, now_us: int) -> Decision[Action]:
     facts: list[Action] = [
-        n.NodeDeleting(node.id, now_us) for node in view.nodes if node.state in n.WANTED | {n.LOST}
+        n.NodeDeleting(node.id, now_us)
+        for node in view.nodes
+        if node.state in n.WANTED | {n.LOST} and not _has_last_words(view, node, now_us)
     ]
     left = [node for node in view.nodes if node.state not in n.FINAL]
+    if not left and view.disks:
+        gone = tuple(RemoveDisk(disk.name) for disk in view.disks)
+        return Decision(gone, None, f"waits for {len(gone)} disks to be removed")
     if not left:
         return Decision((c.ComputeDeleted(view.id, now_us),), None, "every machine is gone")
+    speaking = [node for node in left if _has_last_words(view, node, now_us)]
+    if speaking:
+        why = f"waits until the calls of {len(speaking)} machines have been stopped"
+        return Decision(tuple(facts), now_us + LAST_WORDS_CHECK_US, why)
     return Decision(tuple(facts), None, f"waits for {len(left)} machines to be given back")
+
+
+def _has_last_words(view: ComputeView, node: NodeView, now_us: int) -> bool:
+    """Whether a machine has calls yet, is heard, and will soon say how they ended."""
+    if node.state not in n.SERVING or not node.active or view.deleting_us is None:
+        return False
+    heard_us = max(node.last_seen_us or 0, node.ready_us or 0, view.listening_us)
+    return now_us < min(view.deleting_us + LAST_WORDS_US, heard_us + SILENT_US)
 
 
 def _running(view: ComputeView, now_us: int) -> Decision[Action]:
@@ -122,6 +150,12 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
         actions.extend(AskForNode(view.id, rank, view.generation) for rank in missing)
         state, why = _state(view, kept, wish, now_us)
     actions.extend(state)
+    at_work = {node.rank for node in view.nodes if node.state not in n.FINAL}
+    actions.extend(
+        RemoveDisk(disk.name)
+        for disk in view.disks
+        if disk.rank >= view.disks_wanted and disk.rank not in at_work
+    )
     if len(former) > len(replaced):
         why += f"; {len(former) - len(replaced)} of the definition before stay until one of this is ready"
     fences = [x.fenced_us for x in view.nodes if x.state in n.ENDING and (x.fenced_us or 0) > now_us]

@@ -12,6 +12,7 @@ from typing import Any
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
 from sky.domain.money import to_usd
+from sky.domain.offer import Offer
 from sky.domain.snapshots import NodeCase, NodeView
 from sky.plan import offer
 from sky.plan.decision import Decision, earliest
@@ -81,7 +82,9 @@ def plan(case: NodeCase, now_us: int) -> Decision[Action]:
 def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     node = case.node
     still = [p for p in node.passed_over if p["until_us"] > now_us]
-    choice = offer.choose(case.offers, case.wanted, frozenset((p["offer"], p["market"]) for p in still))
+    choice = offer.choose(
+        _at_its_disk(case), case.wanted, frozenset((p["offer"], p["market"]) for p in still)
+    )
     if isinstance(choice, offer.Chosen):
         chosen = choice.offer
         bound = n.NodeBound(
@@ -113,6 +116,15 @@ def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     message = f"nothing that the spec allows can be bought: {reasons}"
     error = {"code": "capability_mismatch", "message": message, "retryable": False}
     return Decision((n.NodeFailed(node.id, error, now_us),), None, message)
+
+
+def _at_its_disk(case: NodeCase) -> tuple[Offer, ...]:
+    """What could be bought where the disk of its rank is; anything, as long as there is nothing on it."""
+    disk = case.disk
+    if disk is None or not disk.used:
+        return case.offers
+    where = (disk.provider_id, disk.instance_type, disk.region)
+    return tuple(x for x in case.offers if (x.provider_id, x.instance_type, x.region) == where)
 
 
 def _taken(choice: offer.Chosen) -> str:

@@ -13,7 +13,7 @@ from sky.domain.lifecycle import Fact
 from sky.kit import ids
 from sky.plan import compute as plan
 from sky.reconcile.passes import Done, InnerLoop
-from sky.store import snapshots
+from sky.store import passes, snapshots
 from sky.store.tx import Tx
 
 TokenHash = Callable[[str], str]
@@ -40,6 +40,8 @@ class Computes(InnerLoop):
         for action in decision.actions:
             if isinstance(action, Fact):
                 tx.apply(action)
+            elif isinstance(action, plan.RemoveDisk):
+                passes.begin(tx, f"disks/{action.name}")
         return Done(decision.why, decision.next_us)
 
     def _row(self, tx: Tx, wish: plan.AskForNode) -> dict[str, Any]:

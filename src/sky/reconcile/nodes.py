@@ -14,17 +14,26 @@ from typing import ClassVar
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
-from sky.domain.snapshots import NodeCase, NodeView
+from sky.domain.snapshots import DiskView, NodeCase, NodeView
 from sky.kit import faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.plan import node as plan
 from sky.plan.offer import named
-from sky.providers.base import AgainLater, AgentSetup, Gone, LaunchOrder, Machine, Provider, Refused
+from sky.providers.base import (
+    AgainLater,
+    AgentSetup,
+    Gone,
+    LaunchOrder,
+    Machine,
+    Provider,
+    Refused,
+    keeper_of,
+)
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store import passes, snapshots
 from sky.store.db import Database
-from sky.store.rows import computes, nodes
+from sky.store.rows import computes, disks, nodes
 from sky.store.tx import ConflictError, Tx
 from sky.verbs.attempts import error_value
 
@@ -80,11 +89,19 @@ class Nodes(OuterLoop):
             case plan.FetchOffers():
                 return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, case))
             case n.NodeBound() as fact:
-                return Done(decision.why, decision.next_us, lambda tx: _bind(tx, case.node, fact))
+                keeps = case.keeps_disk and await self._keeps_disks(fact.provider_id)
+                return Done(decision.why, decision.next_us, lambda tx: _bind(tx, case.node, fact, keeps))
             case Fact() as fact:
                 return Done(decision.why, decision.next_us, lambda tx: _apply(tx, case.node, fact))
             case _:
                 return Done(decision.why, decision.next_us)
+
+    async def _keeps_disks(self, provider_id: str) -> bool:
+        """Whether a disk of that provider can outlive its machine."""
+        try:
+            return (await self._pool.get(provider_id)).capabilities.keeps_disks
+        except (Refused, Gone):
+            return False
 
     # ── buying ──────────────────────────────────────────────────────────────────────────────────
 
@@ -99,6 +116,7 @@ class Nodes(OuterLoop):
             market="spot" if node.market == "spot" else "on_demand",
             agent=self._agent_for(node.id, case),
             ttl_seconds=max(case.ttl_us // SECOND_US, FIRST_LEASE_S_MIN) if case.ttl_us else 0,
+            disk=None if (disk := _disk(case)) is None else disk.name,
         )
         answer = await self._buy(node.provider_id, order)
         if answer.machine is not None:
@@ -147,9 +165,14 @@ class Nodes(OuterLoop):
             launched_us=min(max(machine.launched_us or now_us, node.created_us), now_us),
             connect_deadline_us=now_us + case.connect_timeout_us,
         )
-        return Done(
-            f"machine {machine.id} is there", now_us + plan.PROBE_COMING_US, lambda tx: _apply(tx, node, fact)
-        )
+        disk = _disk(case)
+
+        def write(tx: Tx) -> None:
+            _apply(tx, node, fact)
+            if disk is not None:
+                disks.use(tx, disk.name)
+
+        return Done(f"machine {machine.id} is there", now_us + plan.PROBE_COMING_US, write)
 
     def _refused(self, case: NodeCase, refused: Refused, now_us: int) -> Done:
         node = case.node
@@ -167,7 +190,14 @@ class Nodes(OuterLoop):
         message = f"{name} was refused: {refused.message}"
         error = error_value("provider_refused", message, retryable=True, reason=refused.code)
         fact = n.NodePassedOver(node.id, [*others, entry], error)
-        return Done(message, None, lambda tx: _apply(tx, node, fact))
+        disk = _disk(case)
+
+        def write(tx: Tx) -> None:
+            _apply(tx, node, fact)
+            if disk is not None:
+                disks.give_up(tx, disk.name, node.id)
+
+        return Done(message, None, write)
 
     # ── asking after it ─────────────────────────────────────────────────────────────────────────
 
@@ -200,7 +230,7 @@ class Nodes(OuterLoop):
         try:
             provider = await self._pool.get(node.provider_id or "")
             async with asyncio.timeout(CALL_S_MAX):
-                await provider.terminate(node.id, node.machine)
+                await _end(provider, node, keep_disk=case.keeps_disk and _disk(case) is not None)
                 faults.point("machine given back, not written down")
                 machine = await provider.find(node.id)
         except (AgainLater, Refused, Gone, TimeoutError) as error:
@@ -236,10 +266,27 @@ def _settled(provider: Provider, launched_us: int, now_us: int) -> bool:
     return now_us - launched_us >= provider.capabilities.settle_seconds * SECOND_US
 
 
-def _bind(tx: Tx, node: NodeView, fact: n.NodeBound) -> None:
-    """Write down what will be bought; the first time, it is the compute's news too."""
+def _disk(case: NodeCase) -> DiskView | None:
+    """The disk that this node's machine is bought with, or was."""
+    disk = case.disk
+    return disk if disk is not None and disk.provider_id == case.node.provider_id else None
+
+
+async def _end(provider: Provider, node: NodeView, *, keep_disk: bool) -> None:
+    """Ask for the end of a node's machine; of a kind that keeps no disks, nothing is asked but that."""
+    keeper = keeper_of(provider)
+    if keeper is None:
+        await provider.terminate(node.id, node.machine)
+    else:
+        await keeper.terminate(node.id, node.machine, keep_disk=keep_disk)
+
+
+def _bind(tx: Tx, node: NodeView, fact: n.NodeBound, keeps_disk: bool) -> None:
+    """Write down what will be bought, and with which disk; the first time, it is the compute's news too."""
     first = not nodes.any_bound(tx.connection, node.compute_id)
     _apply(tx, node, fact)
+    if keeps_disk:
+        disks.hold(tx, node.compute_id, node.rank, node.id, fact.offer)
     if first:
         tx.apply(c.ComputeBound(node.compute_id))
 

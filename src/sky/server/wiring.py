@@ -32,6 +32,7 @@ from sky.reconcile import wakes
 from sky.reconcile.attempts import Attempts
 from sky.reconcile.clusters import Clusters
 from sky.reconcile.computes import Computes
+from sky.reconcile.disks import Disks
 from sky.reconcile.dispatch import Dispatch
 from sky.reconcile.forget import Forget
 from sky.reconcile.holds import Holds
@@ -59,6 +60,7 @@ from sky.store.tx import Tx
 from sky.verbs.job_steps import JobRules
 from sky.verbs.spec_rules import ensure_default
 from sky.verbs.webhooks import Sealing
+from sky.wire.requests import API_VERSION, MIN_COMPATIBLE_API_VERSION
 
 TICK_STALE_S = 15.0
 """A daemon whose loops have not ticked for this long is not ready."""
@@ -126,6 +128,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         rules=rules,
         selling=selling_of(settings, db, clock, keys, storage.shown, bridge, listing),
         settings=ApiSettings(
+            hosts=settings.hosts,
             token=keys.token,
             blob_bytes_max=settings.blob_bytes_max,
             body_bytes_max=settings.body_bytes_max,
@@ -133,6 +136,12 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
             client_release=settings.client_release,
             base_url=base_url,
             spool=settings.home / "spool",
+            behind_proxy=settings.behind_proxy,
+            proxies=settings.networks,
+            default_role=settings.default_role,
+            api_version=settings.api_version or API_VERSION,
+            api_version_min=least_version(settings),
+            log_file=settings.home / "server.log",
         ),
         ready={"database": lambda: answers(db), "loops": lambda: ticks(runner, clock)},
         dependencies={"database": lambda: answers(db)},
@@ -187,6 +196,7 @@ def make_runner(
         Nodes(db, clock, pool, agent_for),
         Offers(pool, clock),
         Sweep(db, clock, pool),
+        Disks(db, clock, pool),
         Forget(events_kept_us),
     ]
     if jobs is not None:
@@ -273,6 +283,7 @@ def _info(kind: Kind) -> KindInfo:
             cluster=can.clustering,
             includes=can.includes,
             apt_setting=can.apt_setting,
+            keeps_disks=can.keeps_disks,
             open_ports=can.open_ports,
         ),
         check_config=wrong,
@@ -292,6 +303,12 @@ def kept_us(settings: Settings) -> int | None:
     """For how long events can be replayed; None: for ever."""
     seconds = settings.events_kept_seconds
     return None if seconds is None else seconds * SECOND_US
+
+
+def least_version(settings: Settings) -> int:
+    """The oldest version of requests that is taken."""
+    given = settings.api_version_min
+    return MIN_COMPATIBLE_API_VERSION if given is None else given
 
 
 def deployment_of(keys: Keys) -> str:

@@ -24,6 +24,7 @@ from sky.domain.snapshots import (
 from sky.kit.clock import SECOND_US
 from sky.store.engine import UNREADABLE
 from sky.store.prepared import Prepared, places, prepared
+from sky.store.rows import disks
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
 from sky.store.sql import Row, literals, many, one
 from sky.wire import v1
@@ -164,6 +165,9 @@ def compute_view(connection: sa.Connection, compute_id: str, listening_us: int =
         idle_since_us=max(ended_us or 0, row["ready_us"] or row["created_us"]),
         nodes=tuple(_node(x) for x in found),
         listening_us=listening_us,
+        deleting_us=row["deleting_us"],
+        disks_wanted=row["disks"] or 0,
+        disks=() if row["disks"] is None else disks.of_compute(connection, compute_id),
     )
 
 
@@ -180,6 +184,7 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
     if found["state"] == n.REQUESTED:
         known, fresh, ids, errors = offers_of(connection, wanted, now_us)
     options = spec["options"]
+    keeps = compute.get("disks")
     return NodeCase(
         node=_node(found),
         wanted=wanted,
@@ -195,6 +200,8 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
         provider_ids=ids,
         provider_errors=errors,
         listening_us=listening_us,
+        keeps_disk=compute["state"] in ACCEPTING and found["rank"] < (keeps or 0),
+        disk=None if keeps is None else disks.of_rank(connection, found["compute_id"], found["rank"]),
     )
 
 
@@ -264,7 +271,7 @@ _OFFERS = Prepared(
 )
 _COMPUTE = prepared(sa.select(computes).where(computes.c.id == sa.bindparam("b_id")))
 _DEFINITION = prepared(
-    sa.select(computes.c.spec, computes.c.state, computes.c.narrow).where(
+    sa.select(computes.c.spec, computes.c.state, computes.c.disks, computes.c.narrow).where(
         computes.c.id == sa.bindparam("b_id")
     )
 )

@@ -12,7 +12,7 @@ from sky.domain.errors import NameTaken, ProviderInUse, SecretInDefinition, Unsu
 from sky.domain.nearby import hint
 from sky.domain.provider import KindInfo, Rules
 from sky.kit import ids, secrets
-from sky.store.rows import computes, nodes, providers
+from sky.store.rows import computes, disks, nodes, providers
 from sky.store.tx import Tx
 from sky.verbs import lookup
 from sky.verbs.spec_rules import add_provider, invalid
@@ -58,10 +58,11 @@ def delete(tx: Tx, ref: str) -> None:
         names.add(row["kind"])
     live = computes.live_specs(tx.connection)
     users = [x["id"] for x in live if names & {s["provider"]["kind"] for s in x["spec"].get("specs", ())}]
-    if machines or users:
+    kept = disks.count_of(tx.connection, row["id"])
+    if machines or users or kept:
         msg = (
-            f"provider {row['name']!r} is in use by {machines} machines and {len(users)} computes; "
-            "delete those first"
+            f"provider {row['name']!r} is in use by {machines} machines, {kept} disks and {len(users)} "
+            "computes; delete those first"
         )
         raise ProviderInUse(msg, details={"machines": machines, "computes": users[:20]})
     providers.remove(tx, row["id"])

@@ -1,0 +1,135 @@
+"""Disks that outlive machines, as rows.
+
+Decides: a disk's name, from the compute and the rank that it is for. Never: judges whether one is wanted.
+Follows: the row is there before a machine with that disk is bought, and until its provider says that the
+disk is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from sky.domain.compute import ACCEPTING
+from sky.domain.node import FINAL
+from sky.domain.offer import Offer
+from sky.domain.snapshots import DiskView
+from sky.store.prepared import prepared
+from sky.store.schema import computes, disks, nodes
+from sky.store.sql import Row, literals, many, one
+from sky.store.tx import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCase:
+    """A disk, and what decides whether it goes: ``wanted`` by its compute, ``held`` by a node that is not
+    over."""
+
+    row: Row
+    wanted: bool
+    held: bool
+
+
+def name_of(compute_id: str, rank: int) -> str:
+    """The name of the disk of a rank."""
+    return f"{compute_id}-{rank}"
+
+
+def of_rank(connection: sa.Connection, compute_id: str, rank: int) -> DiskView | None:
+    """The disk of a rank, if there is one."""
+    found = _ONE.first(connection, {"b_name": name_of(compute_id, rank)})
+    return None if found is None else view_of(found)
+
+
+def of_compute(connection: sa.Connection, compute_id: str) -> tuple[DiskView, ...]:
+    """All disks of a compute, by rank."""
+    query = sa.select(disks).where(disks.c.compute_id == compute_id).order_by(disks.c.rank)
+    return tuple(view_of(row) for row in many(connection, query))
+
+
+def view_of(row: Row) -> DiskView:
+    """A disk as plans read it."""
+    return DiskView(
+        name=row["name"],
+        rank=row["rank"],
+        provider_id=row["provider_id"],
+        instance_type=row["instance_type"],
+        region=row["region"],
+        used=row["used"],
+    )
+
+
+def case(connection: sa.Connection, name: str) -> DiskCase | None:
+    """A disk with its compute and its rank's nodes."""
+    row = _ONE.first(connection, {"b_name": name})
+    if row is None:
+        return None
+    query = sa.select(computes.c.state, computes.c.disks).where(computes.c.id == row["compute_id"])
+    compute = one(connection, query) or {"state": None, "disks": None}
+    holders = (
+        sa.select(nodes.c.id)
+        .where(
+            nodes.c.compute_id == row["compute_id"],
+            nodes.c.rank == row["rank"],
+            nodes.c.state.not_in(literals(FINAL)),
+        )
+        .limit(1)
+    )
+    wanted = compute["state"] in ACCEPTING and row["rank"] < (compute["disks"] or 0)
+    return DiskCase(row, wanted, connection.execute(holders).first() is not None)
+
+
+def at(connection: sa.Connection, provider_id: str, names: Sequence[str]) -> set[str]:
+    """Which of these names are disks that this provider has to have."""
+    query = sa.select(disks.c.name).where(disks.c.provider_id == provider_id, disks.c.name.in_(list(names)))
+    return set(connection.scalars(query))
+
+
+def count_of(connection: sa.Connection, provider_id: str) -> int:
+    """How many disks a provider has, or may have."""
+    query = sa.select(sa.func.count()).where(disks.c.provider_id == provider_id)
+    return connection.execute(query).scalar_one()
+
+
+def hold(tx: Tx, compute_id: str, rank: int, node_id: str, offer: Offer) -> None:
+    """A node will be given the disk of its rank: the one that is there, or a new one."""
+    name = name_of(compute_id, rank)
+    known = _ONE.first(tx.connection, {"b_name": name})
+    if known is not None and known["used"]:
+        tx.connection.execute(sa.update(disks).where(disks.c.name == name).values(node_id=node_id))
+        return
+    tx.connection.execute(sa.delete(disks).where(disks.c.name == name))
+    row = {
+        "name": name,
+        "compute_id": compute_id,
+        "rank": rank,
+        "provider_id": offer.provider_id,
+        "instance_type": offer.instance_type,
+        "region": offer.region,
+        "node_id": node_id,
+        "used": False,
+        "created_us": tx.now_us,
+    }
+    tx.connection.execute(sa.insert(disks), row)
+
+
+def use(tx: Tx, name: str) -> None:
+    """A machine has it: from now on there is something on it."""
+    tx.connection.execute(sa.update(disks).where(disks.c.name == name).values(used=True))
+
+
+def give_up(tx: Tx, name: str, node_id: str) -> None:
+    """Nothing was bought with it: it never was, unless an earlier machine had it."""
+    mine = (disks.c.name == name, disks.c.node_id == node_id, disks.c.used.is_(False))
+    tx.connection.execute(sa.delete(disks).where(*mine))
+
+
+def remove(tx: Tx, name: str, node_id: str) -> bool:
+    """It is gone; False when another node was promised it meanwhile."""
+    gone = sa.delete(disks).where(disks.c.name == name, disks.c.node_id == node_id)
+    return tx.connection.execute(gone).rowcount == 1
+
+
+_ONE = prepared(sa.select(disks).where(disks.c.name == sa.bindparam("b_name")))
