@@ -3,12 +3,13 @@
 Decides: its states, the facts that move them, and what its end costs. Never: where it runs (the engine does),
 or what an account has (``ledger``).
 Follows: a job has one end, which is final; it is settled once, after that end; provisioning, pulling and
-what is our fault are free.
+what is our fault are free. A job that is begun again is one job: what it ran before counts once, and with it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sky.domain.lifecycle import Fact, Move, Table
@@ -24,7 +25,7 @@ HOLD_SECONDS = 7_200
 """How much of a job's runtime one hold covers at most."""
 
 STATES: dict[str, str] = {
-    QUEUED: "Its hold is placed; it waits for a machine.",
+    QUEUED: "Its hold is placed; it waits for a machine, or for the jobs that it runs after.",
     PROVISIONING: "A machine is bought, made ready, and given the image and the inputs.",
     RUNNING: "Its command runs, and is metered; or its outputs are uploaded, which is free.",
     SUCCEEDED: "The command ended with 0. Final.",
@@ -95,6 +96,23 @@ class JobRan(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class JobRetried(Fact):
+    """Its machine was lost, and it is begun again on another. ``past`` has each beginning before, as JSON,
+    and ``used_us`` is how long they were metered together."""
+
+    past: Any
+    used_us: int
+    compute_id: None = None
+    prepare_task: None = None
+    run_task: None = None
+    upload_task: None = None
+    placement: None = None
+    started_us: None = None
+    ended_us: None = None
+    exit_code: None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ended(Fact):
     """It is over. ``ended_us`` is when metering ended; None: it never ran."""
 
@@ -142,7 +160,8 @@ MOVES: Table = {
     JobStopping: Move(frozenset({PROVISIONING, RUNNING}), None, None),
     JobRan: Move(frozenset({RUNNING}), None, None),
     JobSucceeded: Move(frozenset({RUNNING}), SUCCEEDED, None),
-    JobFailed: Move(frozenset({PROVISIONING, RUNNING}), FAILED, None),
+    JobRetried: Move(frozenset({PROVISIONING, RUNNING}), QUEUED, None),
+    JobFailed: Move(LIVE, FAILED, None),
     JobInterrupted: Move(frozenset({PROVISIONING, RUNNING}), INTERRUPTED, None),
     JobCancelled: Move(LIVE, CANCELLED, None),
     JobSettled: Move(TERMINAL, None, None),
@@ -151,18 +170,21 @@ MOVES: Table = {
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What decides a job's cost. Moments in microseconds; None: not yet."""
+    """What decides a job's cost. Moments in microseconds; None: not yet. ``used_us``: how long it ran before
+    it was begun again."""
 
     price_micro_per_hour: int
     gpu_count: int
     started_us: int | None
     ended_us: int | None
+    used_us: int = 0
 
     def seconds(self, now_us: int) -> int:
         """Seconds that count, up to ``now_us`` while it runs."""
         if self.started_us is None:
-            return 0
-        return seconds_begun((now_us if self.ended_us is None else self.ended_us) - self.started_us)
+            return seconds_begun(self.used_us)
+        ran_us = (now_us if self.ended_us is None else self.ended_us) - self.started_us
+        return seconds_begun(self.used_us + max(0, ran_us))
 
     def gpu_seconds(self, now_us: int) -> int:
         """Seconds that count, times the SKU's GPUs."""
@@ -173,9 +195,41 @@ class Meter:
         return min(charge_micro(self.price_micro_per_hour, self.seconds(now_us)), held_micro)
 
 
+def meter_of(row: Mapping[str, Any], ended_us: int | None) -> Meter:
+    """The meter of a job's row that ends, or has ended, at ``ended_us``."""
+    return Meter(row["price_micro"], row["gpu_count"], row["started_us"], ended_us, row["used_us"] or 0)
+
+
+def seconds_left(max_runtime_seconds: int, used_us: int) -> int:
+    """For how long a job may still run, in whole seconds."""
+    return max_runtime_seconds - seconds_begun(used_us)
+
+
 def first_hold_seconds(max_runtime_seconds: int) -> int:
     """How much runtime the hold at submit covers."""
     return min(max_runtime_seconds, HOLD_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a job is begun again (``most``), and after which of the codes that tell of a lost machine."""
+
+    most: int
+    codes: frozenset[str]
+
+
+PREEMPTED, NODE_LOST, DEPENDENCY_FAILED = "preempted", "node_lost", "dependency_failed"
+RETRY_CODES = {"interrupted": PREEMPTED, "node_lost": NODE_LOST}
+"""The code that a job ends with, by the name of what happened in a policy."""
+RETRIES_MAX = 10
+AFTER_MAX = 16
+
+
+def policy_of(kept: Mapping[str, Any] | None) -> RetryPolicy:
+    """A policy as it is kept; None: nothing is begun again."""
+    if kept is None:
+        return RetryPolicy(0, frozenset())
+    return RetryPolicy(kept["max"], frozenset(RETRY_CODES[name] for name in kept["on"]))
 
 
 # ── what a plan reads ───────────────────────────────────────────────────────────────────────────
@@ -199,7 +253,9 @@ class StepView:
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job with its compute and its tasks. ``last_seen_us``: when its node was last heard; ``elsewhere``: a
-    console keeps its money; ``asking``: that console is being asked for more."""
+    console keeps its money; ``asking``: that console is being asked for more. ``after`` has the state of each
+    job that it runs after, while it is queued; ``retries`` is how often it was begun again, for ``used_us``
+    together."""
 
     id: str
     state: str
@@ -223,3 +279,7 @@ class JobView:
     settled_us: int | None
     elsewhere: bool = False
     asking: bool = False
+    after: Mapping[str, str] = field(default_factory=dict[str, str])
+    policy: RetryPolicy = RetryPolicy(0, frozenset())
+    retries: int = 0
+    used_us: int = 0

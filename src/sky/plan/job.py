@@ -22,6 +22,8 @@ EXTEND_AHEAD_US = 120_000_000
 STOP_AHEAD_US = 35_000_000
 """How long before a hold is used up a job is stopped that cannot be extended: a command gets 30 s to end."""
 EXTEND_AGAIN_US = 10_000_000
+AWAIT_AGAIN_US = 60_000_000
+"""How soon a job that waits for others is looked at again if nobody tells of their end."""
 BEGIN_AGAIN_US = 500_000
 """How soon it is looked at again whether a command has begun: that is told of an execution, which knows no
 owner."""
@@ -67,6 +69,15 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Begin again on another machine: this one was lost for ``error``. ``ended_us`` is when its meter
+    stopped; None: the command had not begun."""
+
+    ended_us: int | None
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     """Resolve the hold."""
 
@@ -83,6 +94,7 @@ Action = (
     | Upload
     | Extend
     | Stop
+    | Retry
     | Settle
     | TearDown
     | j.JobRunning
@@ -105,12 +117,23 @@ def plan(view: JobView, now_us: int) -> Decision[Action]:
     if view.state in j.TERMINAL:
         return _after(view)
     if view.state == j.QUEUED:
-        return _do(Provision(), "a compute is asked for")
+        return _queued(view, now_us)
     if view.compute_state not in c.ACCEPTING and view.ended_us is None:
         return _machine_gone(view, now_us)
     if view.state == j.PROVISIONING:
         return _provisioning(view, now_us)
     return _running(view, now_us)
+
+
+def _queued(view: JobView, now_us: int) -> Decision[Action]:
+    for job_id, state in view.after.items():
+        if state in j.TERMINAL and state != j.SUCCEEDED:
+            told = error(j.DEPENDENCY_FAILED, f"{job_id}, after which it was to run, is {state}")
+            return _do(j.JobFailed(view.id, now_us, None, told), f"{job_id} is {state}")
+    waited = [job_id for job_id, state in view.after.items() if state != j.SUCCEEDED]
+    if waited:
+        return _wait(f"it runs after {', '.join(waited)}", now_us + AWAIT_AGAIN_US)
+    return _do(Provision(), "a compute is asked for")
 
 
 def _provisioning(view: JobView, now_us: int) -> Decision[Action]:
@@ -195,7 +218,7 @@ def _metered(view: JobView, started_us: int, now_us: int) -> Decision[Action]:
         return _wait("it is being stopped")
     if covered is None or view.held_micro >= hold_micro(view.price_micro, view.max_runtime_seconds):
         return _wait("its command runs, and all of it is held")
-    until_us = started_us + covered
+    until_us = started_us + covered - view.used_us
     if now_us >= until_us - STOP_AHEAD_US and view.exhausted_us is not None:
         return _do(
             Stop(error("balance_exhausted", "the balance could not cover more of its runtime")), "unpaid"
@@ -231,7 +254,7 @@ def _machine_gone(view: JobView, now_us: int) -> Decision[Action]:
     return _do(j.JobFailed(view.id, now_us, None, error("placement_failed", why)), "no machine can be had")
 
 
-def _broken(view: JobView, step: StepView, now_us: int) -> j.Ended:
+def _broken(view: JobView, step: StepView, now_us: int) -> j.Ended | Retry:
     """The command's task ended, and not by telling how the command went."""
     if view.stop_error is not None:
         ended = _alive(view, min(step.finished_us or now_us, now_us)) if view.started_us is not None else None
@@ -242,11 +265,17 @@ def _broken(view: JobView, step: StepView, now_us: int) -> j.Ended:
     return j.JobFailed(view.id, now_us, _alive(view, min(step.finished_us or now_us, now_us)), told)
 
 
-def _lost(view: JobView, now_us: int, why: str) -> j.Ended:
+def _lost(view: JobView, now_us: int, why: str) -> j.Ended | Retry:
+    """Its machine is gone: begin again, where that was asked for and time is left, or end."""
     ended_us = _alive(view, now_us)
+    told = error(j.PREEMPTED if view.interruptible else j.NODE_LOST, why)
+    ran_us = 0 if view.started_us is None or ended_us is None else ended_us - view.started_us
+    left_s = j.seconds_left(view.max_runtime_seconds, view.used_us + ran_us)
+    if told["code"] in view.policy.codes and view.retries < view.policy.most and left_s > 0:
+        return Retry(ended_us, told)
     if view.interruptible:
-        return j.JobInterrupted(view.id, now_us, ended_us, error("preempted", why))
-    return j.JobFailed(view.id, now_us, ended_us, error("node_lost", why))
+        return j.JobInterrupted(view.id, now_us, ended_us, told)
+    return j.JobFailed(view.id, now_us, ended_us, told)
 
 
 def _alive(view: JobView, now_us: int) -> int | None:
@@ -256,7 +285,7 @@ def _alive(view: JobView, now_us: int) -> int | None:
     return max(view.started_us, min(now_us, view.last_seen_us or view.started_us))
 
 
-def _unprepared(view: JobView, step: StepView, now_us: int) -> j.Ended:
+def _unprepared(view: JobView, step: StepView, now_us: int) -> j.Ended | Retry:
     if step.failed:
         return j.JobFailed(view.id, now_us, None, step.failed)
     if step.code == "node_lost":

@@ -50,11 +50,12 @@ class Jobs(InnerLoop):
                 verbs.extend(tx, row, amount_micro)
             case plan.Stop(error):
                 verbs.stop(tx, row, error)
+            case plan.Retry(ended_us, error):
+                verbs.retry(tx, row, ended_us, error)
             case plan.TearDown():
                 verbs.tear_down(tx, row)
             case plan.Settle():
-                meter = j.Meter(row["price_micro"], row["gpu_count"], row["started_us"], row["ended_us"])
-                verbs.settle(tx, row, meter)
+                verbs.settle(tx, row, j.meter_of(row, row["ended_us"]))
             case j.JobRunning():
                 verbs.started(tx, row, action)
             case j.Ended():

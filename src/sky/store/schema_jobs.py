@@ -110,11 +110,25 @@ jobs = sa.Table(
     _us("settled_us"),
     _us("manifest_us"),
     sa.Column("truncated", sa.Boolean, nullable=False, default=False),
+    sa.Column("after", JSON),
+    sa.Column("retry", JSON),
+    sa.Column("past", JSON),
+    _us("used_us"),
 )
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.seq)
 sa.Index("ix_jobs_finished", jobs.c.owner, jobs.c.finished_us)
 JOB_IS_LIVE = jobs.c.state.in_([sa.literal_column(f"'{s}'") for s in ("queued", "provisioning", "running")])
 sa.Index("ix_jobs_live", jobs.c.owner, jobs.c.tier, sqlite_where=JOB_IS_LIVE, postgresql_where=JOB_IS_LIVE)
+
+# Which job runs after which; ``jobs.after`` has the same, in the order in which it was said.
+job_after = sa.Table(
+    "job_after",
+    metadata,
+    sa.Column("after_id", sa.String(40), primary_key=True),
+    sa.Column("job_id", sa.String(40), primary_key=True),
+    sqlite_with_rowid=False,
+)
+sa.Index("ix_job_after_job", job_after.c.job_id)
 
 # Orders to a console of which it is not certain that it has them; ``ordinal`` 1 is the hold at submit.
 console_orders = sa.Table(

@@ -18,12 +18,14 @@ import msgspec
 from msgspec import UNSET
 
 from sky.domain.catalogue import Catalogue, JobTemplate, Place, Sku, candidates
+from sky.domain.job import AFTER_MAX, RETRIES_MAX, RETRY_CODES
 from sky.domain.job_errors import JobRefused
 from sky.domain.nearby import hint
 from sky.verbs.jobs import Wanted
 from sky.wire import jobs as wire
 from sky.wire.steps import HOST_IMAGE
 
+_JOB_ID = re.compile(wire.JOB_ID)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = (wire.PREFIX_RESERVED, "SKY_")
 MOUNT_CHARS_MAX = 512
@@ -75,12 +77,15 @@ def launchable(request: wire.SubmitJobRequest, sku: Sku, offering: Offering) -> 
     if spec.outputs and not offering.artifacts:
         msg = "this deployment keeps no artifacts, so a job cannot have outputs; leave spec.outputs out"
         raise JobRefused("outputs_unsupported", msg, param="spec.outputs")
+    places = _places(request, sku, offering)
     return Wanted(
         sku=sku,
-        places=_places(request, sku, offering),
+        places=places,
         spec=msgspec.to_builtins(spec),
         metadata=metadata,
         max_runtime_seconds=_number(spec.max_runtime_seconds),
+        after=_after(request),
+        retry=_retry(request),
     )
 
 
@@ -283,6 +288,37 @@ def _bad_mount(mount: str) -> str | None:
     if plain in FORBIDDEN_MOUNTS or plain.startswith(tuple(f"{x}/" for x in FORBIDDEN_MOUNTS[1:])):
         return f"{mount[:80]!r} belongs to the system"
     return None
+
+
+# ── when ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _after(request: wire.SubmitJobRequest) -> tuple[str, ...]:
+    after = () if request.after is UNSET else request.after
+    if len(after) > AFTER_MAX:
+        msg = f"after names {len(after)} jobs, of {AFTER_MAX} at most"
+        raise JobRefused("invalid_after", msg, param="after")
+    for index, job_id in enumerate(after):
+        where = f"after[{index}]"
+        if not _JOB_ID.fullmatch(job_id):
+            msg = f"{where}: {job_id[:40]!r} is no id of a job; it is like job_01J9ZC3W8ZK9V2N5Q6T7R8S9AB"
+            raise JobRefused("invalid_after", msg, param=where)
+        if job_id in after[:index]:
+            raise JobRefused("invalid_after", f"{where}: {job_id} is named twice", param=where)
+    return after
+
+
+def _retry(request: wire.SubmitJobRequest) -> dict[str, Any] | None:
+    retry = request.retry
+    if retry is UNSET:
+        return None
+    if not 1 <= retry.max <= RETRIES_MAX:
+        msg = f"retry.max is {retry.max}; a job is begun again 1 to {RETRIES_MAX} times, or leave retry out"
+        raise JobRefused("invalid_retry", msg, param="retry.max")
+    if not retry.on:
+        msg = f"retry.on names nothing; name {' or '.join(RETRY_CODES)}, or leave retry out"
+        raise JobRefused("invalid_retry", msg, param="retry.on")
+    return {"max": retry.max, "on": sorted(set(retry.on))}
 
 
 # ── where ───────────────────────────────────────────────────────────────────────────────────────

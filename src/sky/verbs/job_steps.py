@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from sky.domain.job import seconds_left
 from sky.domain.provider import Rules
 from sky.kit import codec
 from sky.store import blobs
@@ -46,6 +47,11 @@ def owner_key(job_id: str) -> str:
     return f"jobs/{job_id}"
 
 
+def left_of(job: Mapping[str, Any]) -> int:
+    """For how long a job may still run, in seconds."""
+    return seconds_left(job["max_runtime_seconds"], job["used_us"] or 0)
+
+
 def make_compute(tx: Tx, job: Mapping[str, Any], rules: Rules) -> str:
     """Ask for the compute of a job; returns its id. Its places are tried in the catalogue's order."""
     machines = tuple(msgspec.convert(machine, v1.Spec) for machine in job["machines"])
@@ -70,7 +76,7 @@ def submit(tx: Tx, job: Mapping[str, Any], name: steps.StepName, rules: JobRules
     functions.register(tx, sha256, v1.FunctionCreate(codec=steps.CODEC, name=f"job.{name}"))
     repeatable = name != "run"
     seconds = {"prepare": PREPARE_SECONDS_MAX, "upload": UPLOAD_SECONDS_MAX}.get(
-        name, job["max_runtime_seconds"] + steps.STOP_GRACE_SECONDS + RUN_SLACK_SECONDS
+        name, left_of(job) + steps.STOP_GRACE_SECONDS + RUN_SLACK_SECONDS
     )
     body = v1.TaskCreate(
         compute=job["compute_id"],
@@ -93,7 +99,7 @@ def order_of(job: Mapping[str, Any], rules: JobRules) -> steps.Order:
         env=dict(spec.get("env") or {}),
         inputs=tuple(steps.Input(x["source"], x["mount"]) for x in spec.get("inputs") or ()),
         outputs=tuple(x["mount"] for x in spec.get("outputs") or ()),
-        max_runtime_seconds=job["max_runtime_seconds"],
+        max_runtime_seconds=left_of(job),
         cpus=machine.get("cpus") or 1,
         memory_gb=machine.get("memory_gb") or 1,
         gpu_count=job["gpu_count"],

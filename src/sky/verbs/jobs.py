@@ -18,7 +18,7 @@ from sky.domain.budget import Budget
 from sky.domain.catalogue import Place, Sku
 from sky.domain.errors import SkyError
 from sky.domain.job_errors import JobRefused
-from sky.domain.money import hold_micro, usd_text
+from sky.domain.money import hold_micro, seconds_begun, usd_text
 from sky.kit import ids
 from sky.store.rows import jobs, ledger
 from sky.store.tx import Tx
@@ -50,6 +50,8 @@ class Wanted:
     spec: Mapping[str, Any]
     metadata: Mapping[str, str]
     max_runtime_seconds: int
+    after: tuple[str, ...] = ()
+    retry: Mapping[str, Any] | None = None
 
     @property
     def hold_micro(self) -> int:
@@ -89,9 +91,12 @@ def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id:
         "max_runtime_seconds": wanted.max_runtime_seconds,
         "holds": 1,
         "truncated": False,
+        "after": list(wanted.after) or None,
+        "retry": wanted.retry,
         "created_us": tx.now_us,
     }
     tx.add("jobs", [row])
+    jobs.run_after(tx, job_id, wanted.after)
     jobs.note(
         tx, job_id, customer.owner, "job.queued", {"sku": sku.id, "hold_usd": usd_text(wanted.hold_micro)}
     )
@@ -99,7 +104,8 @@ def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id:
 
 
 def check_room(connection: Any, customer: Customer, wanted: Wanted, platform: Limits, now_us: int) -> None:
-    """Refuse a job that is more than may be under way now, or be spent."""
+    """Refuse a job that is to run after what is not its owner's, or is more than may be under way or paid."""
+    _check_after(connection, customer.owner, wanted.after)
     # Everybody's jobs are counted only where that is limited: it costs by how many there are.
     limited = (platform.active_jobs, platform.queued_jobs, *platform.gpus.values())
     nothing = InUse(0, 0, {})
@@ -108,6 +114,14 @@ def check_room(connection: Any, customer: Customer, wanted: Wanted, platform: Li
     check_quotas(customer, wanted, platform, used, in_all)
     owner, key_id = customer.owner, customer.key_id
     budgets.check(connection, customer.budgets, owner, key_id, wanted.ceiling_micro, now_us)
+
+
+def _check_after(connection: Any, owner: str, after: Sequence[str]) -> None:
+    known = jobs.states_of(connection, owner, after)
+    for index, job_id in enumerate(after):
+        if job_id not in known:
+            where = f"after[{index}]"
+            raise JobRefused("invalid_after", f"{where}: you have no job {job_id!r}", param=where)
 
 
 def check_quotas(customer: Customer, wanted: Wanted, platform: Limits, used: InUse, in_all: InUse) -> None:
@@ -256,14 +270,31 @@ def stop(tx: Tx, row: Mapping[str, Any], error: Any) -> None:
         tasks.cancel(tx, row["run_task"])
 
 
+def retry(tx: Tx, row: Mapping[str, Any], ended_us: int | None, error: Mapping[str, Any]) -> None:
+    """Begin a job again whose machine was lost. What it ran is kept, and counts once; its hold goes on."""
+    ran_us = 0 if ended_us is None or row["started_us"] is None else ended_us - row["started_us"]
+    tasks_now = [row[name] for name in ("prepare_task", "run_task") if row[name] is not None]
+    run: dict[str, Any] = {name: row[name] for name in ("compute_id", "placement", "started_us")}
+    past = [*(row["past"] or ()), {**run, "ended_us": ended_us, "tasks": tasks_now, "error": dict(error)}]
+    used_us = (row["used_us"] or 0) + ran_us
+    tx.apply(j.JobRetried(row["id"], past, used_us))
+    if row["compute_id"] is not None:
+        computes.delete(tx, row["compute_id"], None)
+    told = {**error, "retry": len(past), "of": j.policy_of(row["retry"]).most}
+    seconds = {"used_seconds": seconds_begun(used_us)}
+    jobs.note(tx, row["id"], row["owner"], "job.retried", told | seconds)
+
+
 def end(tx: Tx, row: Mapping[str, Any], fact: j.Ended) -> None:
     """A job's end: its state, its events and, where we keep the money, its settlement, together."""
     if not tx.apply(fact):
         return
-    meter = j.Meter(row["price_micro"], row["gpu_count"], row["started_us"], fact.ended_us)
+    meter = j.meter_of(row, fact.ended_us)
     settled = settle(tx, row, meter) if row["backend"] == LOCAL else None
     if row["backend"] == CONSOLE:
         tx.touch(holds.key_of(row["id"]))
+    for waiting in jobs.waiting_for(tx.connection, row["id"]):
+        tx.touch(f"jobs/{waiting}")
     _note_end(tx, row, fact, settled)
 
 

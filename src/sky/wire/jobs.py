@@ -222,6 +222,14 @@ class JobSpec(Request, frozen=True):
     ) = msgspec.UNSET
 
 
+class JobRetry(Request, frozen=True):
+    """When a job whose machine was lost is begun again: ``max`` times at most, after what ``on`` names: its
+    spot machine was taken (``interrupted``), or its machine failed (``node_lost``)."""
+
+    max: Annotated[int, Meta(description="1 to 10.")]
+    on: tuple[Literal["interrupted", "node_lost"], ...] = ("interrupted",)
+
+
 class SubmitJobRequest(Request, frozen=True):
     """A job to run: a SKU and a spec, or a template that brings both."""
 
@@ -230,6 +238,13 @@ class SubmitJobRequest(Request, frozen=True):
     providers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     spec: JobSpec | msgspec.UnsetType = msgspec.UNSET
     metadata: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    after: (
+        Annotated[
+            tuple[str, ...], Meta(description="Jobs of yours that must have succeeded before: 16 at most.")
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    retry: JobRetry | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobUsage(Answer, frozen=True):
@@ -271,6 +286,9 @@ class Job(Answer, frozen=True):
     error: JobError | None
     placement: JobPlacement | None
     metadata: dict[str, str]
+    after: tuple[JobId, ...] | msgspec.UnsetType = msgspec.UNSET
+    retry: JobRetry | msgspec.UnsetType = msgspec.UNSET
+    retries: Annotated[int, Meta(ge=0, description="How often it was begun again.")] = 0
 
 
 class JobList(Answer, frozen=True):

@@ -190,14 +190,10 @@ def _place(text: str | None) -> int:
     return int(text)
 
 
-def _tasks(row: Mapping[str, Any]) -> list[str]:
-    return [row[name] for name in ("prepare_task", "run_task", "upload_task") if row[name] is not None]
-
-
 async def _all(ask: JobAsk, row: Mapping[str, Any], after: int) -> tuple[bytes, int]:
     """What was printed after a place, up to the limit of one answer, and the place after it."""
     parts: list[str] = []
-    size, tasks, token = 0, _tasks(row), ask.selling.token_of(row["id"])
+    size, tasks, token = 0, rows.tasks_of(row), ask.selling.token_of(row["id"])
     while size < ask.selling.settings.log_bytes_max:
         page = await ask.unit.db.read(lambda c, seq=after: views.output(c, tasks, seq))
         if not page:
@@ -223,7 +219,7 @@ async def _follow(ask: JobAsk, holder: KeyHolder, job_id: str, after: int) -> As
         row = await unit.db.read(lambda c: rows.find(c, job_id, holder.customer.owner))
         if row is None:
             return
-        tasks = _tasks(row)
+        tasks = rows.tasks_of(row)
         page = await unit.db.read(lambda c, t=tasks, seq=after: views.output(c, t, seq))
         if page:
             after = page[-1][0]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from sky.domain.catalogue import JobTemplate, Mount, Place, Sku
-from sky.domain.job import Meter
+from sky.domain.job import meter_of
 from sky.domain.money import usd_text
 from sky.wire import jobs as wire
 
@@ -22,7 +22,9 @@ SECOND_US = 1_000_000
 
 def job(row: Mapping[str, Any], held_micro: int, now_us: int) -> wire.Job:
     """A job; ``held_micro`` is all that was ever held for it."""
-    meter = Meter(row["price_micro"], row["gpu_count"], row["started_us"], row["ended_us"])
+    meter = meter_of(row, row["ended_us"])
+    past = row["past"] or ()
+    began = [one["started_us"] for one in past if one["started_us"] is not None]
     settled = row["settled_micro"]
     cost = meter.cost_micro(now_us, held_micro) if settled is None else settled
     placement = row["placement"]
@@ -33,7 +35,7 @@ def job(row: Mapping[str, Any], held_micro: int, now_us: int) -> wire.Job:
         status=row["state"],
         sku=row["sku"],
         created_at=row["created_us"] // SECOND_US,
-        started_at=_seconds(row["started_us"]),
+        started_at=_seconds(began[0] if began else row["started_us"]),
         finished_at=_seconds(row["finished_us"]),
         spec=msgspec.convert(row["spec"], wire.JobSpec),
         usage=wire.JobUsage(
@@ -45,6 +47,9 @@ def job(row: Mapping[str, Any], held_micro: int, now_us: int) -> wire.Job:
         error=None if error is None else wire.JobError(code=error["code"], message=error["message"]),
         placement=None if placement is None else msgspec.convert(placement, wire.JobPlacement),
         metadata=row["labels"],
+        after=tuple(row["after"] or ()) or UNSET,
+        retry=UNSET if row["retry"] is None else msgspec.convert(row["retry"], wire.JobRetry),
+        retries=len(past),
     )
 
 

@@ -51,6 +51,8 @@ REQUEST_CODES = (
     "invalid_input_source",
     "invalid_mount",
     "invalid_metadata",
+    "invalid_after",
+    "invalid_retry",
     "invalid_idempotency_key",
 )
 ESTIMATE_CODES = (

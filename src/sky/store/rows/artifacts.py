@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from sky.domain.artifact import StoredFile
 from sky.domain.job import TERMINAL
+from sky.store.rows.jobs import tasks_of
 from sky.store.schema import events
 from sky.store.schema_jobs import artifacts, jobs
 from sky.store.sql import Row, many, one
@@ -154,5 +155,4 @@ def forget_lines(tx: Tx, job_id: str, limit: int) -> int:
 
 def _printed(job: Row) -> sa.ColumnElement[bool]:
     """What the tasks of a job printed."""
-    tasks = [job[name] for name in ("prepare_task", "run_task", "upload_task") if job[name] is not None]
-    return sa.and_(events.c.task_id.in_(tasks), events.c.name == "node.console")
+    return sa.and_(events.c.task_id.in_(tasks_of(job)), events.c.name == "node.console")

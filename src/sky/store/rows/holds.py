@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from sky.domain.hold import HoldView, Noted
-from sky.domain.job import TERMINAL, Meter
+from sky.domain.job import TERMINAL, meter_of
 from sky.store.prepared import inserted, prepared
 from sky.store.rows import ledger
 from sky.store.schema_jobs import console_orders as orders
@@ -60,7 +60,7 @@ def view(connection: sa.Connection, job_id: str, now_us: int) -> HoldView:
     over = job is not None and job["state"] in TERMINAL
     charge = None
     if job is not None and over:
-        meter = Meter(job["price_micro"], job["gpu_count"], job["started_us"], job["ended_us"])
+        meter = meter_of(job, job["ended_us"])
         charge = meter.cost_micro(now_us, ledger.promised(connection, job_id))
     return HoldView(
         job_id=job_id,
@@ -83,6 +83,7 @@ _JOB = prepared(
         jobs.c.gpu_count,
         jobs.c.started_us,
         jobs.c.ended_us,
+        jobs.c.used_us,
         jobs.c.finished_us,
         jobs.c.settled_us,
     ).where(jobs.c.id == sa.bindparam("b_id"))

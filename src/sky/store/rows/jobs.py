@@ -6,18 +6,18 @@ Follows: a job's events are in the order in which they were written; what is in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from sky.domain.account import InUse
-from sky.domain.job import CONSOLE, QUEUED, JobView, StepView
+from sky.domain.job import CONSOLE, QUEUED, JobView, StepView, policy_of
 from sky.kit import codec, ids
-from sky.store.prepared import inserted, prepared
+from sky.store.prepared import Prepared, inserted, places, prepared
 from sky.store.rows import ledger, webhooks
 from sky.store.schema import blobs, computes, executions, nodes, tasks
-from sky.store.schema_jobs import JOB_IS_LIVE, console_orders, job_events, jobs
+from sky.store.schema_jobs import JOB_IS_LIVE, console_orders, job_after, job_events, jobs
 from sky.store.sql import Row, one
 from sky.store.tx import Tx
 
@@ -56,6 +56,29 @@ def in_use(connection: sa.Connection, owner: str | None = None) -> InUse:
     return InUse(active, queued, gpus)
 
 
+def states_of(connection: sa.Connection, owner: str, job_ids: Sequence[str]) -> dict[str, str]:
+    """The states of those jobs that are an owner's, by their ids."""
+    found = _STATES.all(connection, {"b_owner": owner, "ids": job_ids})
+    return {row["id"]: row["state"] for row in found}
+
+
+def run_after(tx: Tx, job_id: str, after: Sequence[str]) -> None:
+    """Note after which jobs a job runs."""
+    _AFTER.run(tx.connection, *({"after_id": one, "job_id": job_id} for one in after))
+
+
+def waiting_for(connection: sa.Connection, job_id: str) -> list[str]:
+    """Ids of the jobs that run after that one."""
+    return [row["job_id"] for row in _WAITING.all(connection, {"b_id": job_id})]
+
+
+def tasks_of(row: Mapping[str, Any]) -> list[str]:
+    """Every task that a job ever had, oldest first."""
+    tasks = [task for one in row["past"] or () for task in one["tasks"]]
+    now = (row[name] for name in ("prepare_task", "run_task", "upload_task"))
+    return tasks + [task for task in now if task is not None]
+
+
 def unsettled(connection: sa.Connection) -> list[str]:
     """Ids of the jobs whose hold may stand."""
     return list(connection.scalars(sa.select(jobs.c.id).where(jobs.c.settled_us.is_(None))))
@@ -92,7 +115,19 @@ def view(connection: sa.Connection, job_id: str) -> tuple[Row, JobView] | None:
         settled_us=row["settled_us"],
         elsewhere=row["backend"] == CONSOLE,
         asking=_ASKING.scalar(connection, {"b_id": job_id}) is not None,
+        after=_awaited(connection, row),
+        policy=policy_of(row["retry"]),
+        retries=len(row["past"] or ()),
+        used_us=row["used_us"] or 0,
     )
+
+
+def _awaited(connection: sa.Connection, row: Row) -> dict[str, str]:
+    """The states of the jobs after which a job runs that waits, in the order in which they were named."""
+    if row["state"] != QUEUED or not row["after"]:
+        return {}
+    states = states_of(connection, row["owner"], row["after"])
+    return {one: states[one] for one in row["after"]}
 
 
 def _compute(connection: sa.Connection, compute_id: str | None) -> Row | None:
@@ -154,6 +189,14 @@ _LIVE_ONES = (
 )
 _IN_USE = prepared(_LIVE_ONES)
 _IN_USE_OF = prepared(_LIVE_ONES.where(jobs.c.owner == sa.bindparam("b_owner")))
+_STATES = Prepared(
+    lambda _, count: sa.select(jobs.c.id, jobs.c.state).where(
+        jobs.c.owner == sa.bindparam("b_owner"), jobs.c.id.in_(places("ids", count))
+    ),
+    "ids",
+)
+_AFTER = inserted(job_after, ["after_id", "job_id"])
+_WAITING = prepared(sa.select(job_after.c.job_id).where(job_after.c.after_id == sa.bindparam("b_id")))
 _NOTE = inserted(job_events, ["id", "job_id", "owner", "type", "data", "at_us"])
 _ASKING = prepared(sa.select(console_orders.c.ordinal).where(console_orders.c.job_id == sa.bindparam("b_id")))
 _NODE = prepared(

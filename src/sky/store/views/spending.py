@@ -15,7 +15,8 @@ from sky.store.sql import Row, many
 
 DAY_US = 86_400 * 1_000_000
 GROUPS_MAX = 1_000
-_SECONDS = (jobs.c.ended_us - jobs.c.started_us + 999_999) // 1_000_000
+_RAN_US = sa.func.coalesce(jobs.c.ended_us - jobs.c.started_us, 0)
+_SECONDS = (sa.func.coalesce(jobs.c.used_us, 0) + _RAN_US + 999_999) // 1_000_000
 _CEILING = (jobs.c.price_micro * jobs.c.max_runtime_seconds + 3_599) // 3_600
 
 

@@ -1,5 +1,5 @@
 """Storages: sets of files that are kept under a name; disks that outlive machines; what clusters ask beyond
-a spec; users.
+a spec; users; which paid jobs run after others, and are begun again.
 
 Decides: the tables, their indexes and the columns, spelled out. Never: reads ``store`` itself; a test holds
 both against each other. Follows: a database of before gets empty tables, and computes that ask for no more.
@@ -26,6 +26,10 @@ def upgrade() -> None:
     op.add_column("clusters", sa.Column("autostop_wait", sa.String(16)))
     op.add_column("clusters", sa.Column("autostop_us", sa.BigInteger))
     op.add_column("clusters", sa.Column("session_us", sa.BigInteger))
+    for column in ("after", "retry", "past"):
+        op.add_column("jobs", sa.Column(column, JSON))
+    op.add_column("jobs", sa.Column("used_us", sa.BigInteger))
+    _job_after()
     _disks()
     _storages()
     _users()
@@ -38,10 +42,24 @@ def downgrade() -> None:
     op.drop_table("users")
     op.drop_table("storages")
     op.drop_table("disks")
+    op.drop_table("job_after")
+    for column in ("used_us", "past", "retry", "after"):
+        op.drop_column("jobs", column)
     for column in ("session_us", "autostop_us", "autostop_wait"):
         op.drop_column("clusters", column)
     op.drop_column("computes", "disks")
     op.drop_column("computes", "narrow")
+
+
+def _job_after() -> None:
+    op.create_table(
+        "job_after",
+        sa.Column("after_id", sa.String(40), nullable=False),
+        sa.Column("job_id", sa.String(40), nullable=False),
+        sa.PrimaryKeyConstraint("after_id", "job_id", name="pk_job_after"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index("ix_job_after_job", "job_after", ["job_id"])
 
 
 def _disks() -> None:
