@@ -66,11 +66,12 @@ class Disks(OuterLoop):
 
         def write(tx: Tx) -> None:
             row = computes.find(tx.connection, compute_id)
-            known = None if row is None else (row["last_error"] or {}).get("message")
-            if row is not None and row["state"] == c.DELETING and known != message:
-                tx.apply(
-                    c.DeletionFailed(compute_id, error_value("release_pending", message, retryable=True))
-                )
+            if row is None or row["state"] != c.DELETING:
+                return
+            last: Mapping[str, Any] = row["last_error"] or {}
+            if last.get("message") != message:
+                error = error_value("release_pending", message, retryable=True)
+                tx.apply(c.DeletionFailed(compute_id, error))
 
         return Done(message, self._clock.now_us() + AGAIN_US, write)
 

@@ -1,7 +1,7 @@
-"""Ends machines that no row owns, and has those looked after that are not there.
+"""Ends machines that no row owns, removes such disks, and has those looked after that are not there.
 
-Decides: that a machine is a stray (no live row has its tag, or its row has its machine elsewhere).
-Never: ends one that a live row owns.
+Decides: that a machine is a stray (no live row has its tag, or its row has its machine elsewhere), and that
+a disk is (no row has its name). Never: ends what a live row owns.
 Follows: a machine bought by a process that died before anybody could know is still found and given back.
 """
 
@@ -15,11 +15,11 @@ import structlog
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.kit.clock import SECOND_US, Clock
-from sky.providers.base import AgainLater, Gone, Machine, Provider, Refused
+from sky.providers.base import AgainLater, Gone, Machine, Provider, Refused, keeper_of
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store.db import Database
-from sky.store.rows import computes, nodes
+from sky.store.rows import computes, disks, nodes
 from sky.store.sql import Row
 from sky.store.tx import Tx
 
@@ -38,6 +38,7 @@ class Sweep(OuterLoop):
         self._clock = clock
         self._pool = pool
         self._tries: dict[str, dict[str, int]] = {}
+        self._turn = 0
 
     async def look(self, key_id: str) -> Done:
         next_us = self._clock.now_us() + SWEEP_EVERY_US
@@ -57,7 +58,7 @@ class Sweep(OuterLoop):
         strays = [m.tag for m in there if _is_stray(m, owned.get(m.tag), key_id)]
         if not strays:
             self._tries.pop(key_id, None)
-            return Done(f"{len(tags)} machines, each owned by a node", next_us)
+            return await self._disks(key_id, provider, Done(f"{len(tags)} machines, each owned", next_us))
         before = self._tries.get(key_id, {})
         tries = self._tries[key_id] = {tag: before.get(tag, 0) for tag in strays}
         stray = min(strays, key=lambda tag: tries[tag])  # one that cannot be ended does not shield the others
@@ -80,6 +81,30 @@ class Sweep(OuterLoop):
 
         more_us = self._clock.now_us() + SECOND_US
         return Done(f"ended {stray}, which no node owns", more_us, write)
+
+    async def _disks(self, provider_id: str, provider: Provider, done: Done) -> Done:
+        """Where every machine has its owner: remove a disk that no compute has, wherever that was made.
+
+        Providers over one account list each other's disks, so a disk is nobody's only if no row has its name.
+        """
+        keeper = keeper_of(provider)
+        if keeper is None:
+            return done
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                there = await keeper.disks()
+            owned = await self._db.read(lambda connection: disks.known(connection, there))
+            strays = sorted(set(there) - owned)
+            if not strays:
+                return done
+            stray = strays[self._turn % len(strays)]
+            self._turn += 1
+            _log.warning("stray.disk_removed", disk=stray, provider=provider_id)
+            async with asyncio.timeout(CALL_S_MAX):
+                await keeper.remove_disk(stray)
+        except (AgainLater, Refused, Gone, TimeoutError) as error:
+            return Done(f"{done.why}; its disks could not be looked after: {error}", done.due_us)
+        return Done(f"removed disk {stray}, which nothing owns", self._clock.now_us() + SECOND_US)
 
     async def _look_after_missing(self, provider_id: str, provider: Provider, there: set[str]) -> None:
         """Nodes whose machine should be listed by now, and is not, are looked at one by one."""

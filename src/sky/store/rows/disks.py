@@ -81,10 +81,9 @@ def case(connection: sa.Connection, name: str) -> DiskCase | None:
     return DiskCase(row, wanted, connection.execute(holders).first() is not None)
 
 
-def at(connection: sa.Connection, provider_id: str, names: Sequence[str]) -> set[str]:
-    """Which of these names are disks that this provider has to have."""
-    query = sa.select(disks.c.name).where(disks.c.provider_id == provider_id, disks.c.name.in_(list(names)))
-    return set(connection.scalars(query))
+def known(connection: sa.Connection, names: Sequence[str]) -> set[str]:
+    """Which of these names some compute has."""
+    return set(connection.scalars(sa.select(disks.c.name).where(disks.c.name.in_(list(names)))))
 
 
 def count_of(connection: sa.Connection, provider_id: str) -> int:
