@@ -69,6 +69,7 @@ CLOCK_READERS = (
 LAZY_IMPORTS: dict[str, str] = {
     "src/sky/agent/run.py": "most workers never need an event loop, and each would pay for it",
     "src/sky/client/http.py": "the asynchronous driver is slow to import, and few programs need it",
+    "src/sky/client/request_asks.py": "what is asked without a task needs no reader of task files",
     "src/sky/client/plugins.py": "joblib is imported only for computes whose plugins need it here",
     "src/sky/cli/": "a command loads what it needs, so that --help is quick",
     "src/sky/server/artifacts.py": "what finds credentials is slow to import, and comes with an extra",

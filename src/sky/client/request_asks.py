@@ -6,9 +6,8 @@ Follows: what cannot be sent as it was given is refused here, by name; what a se
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sky.client import request_flows as flows
 from sky.client.enums import JobStatus, OptimizeTarget, StatusRefreshMode, word_of
@@ -16,6 +15,9 @@ from sky.client.exceptions import InvalidArgument, NotSupportedError
 from sky.client.flows import Flow
 from sky.client.records import ClusterHandle, ClusterRecord, CostRecord, JobRecord, Record, RequestId
 from sky.wire import requests as wire
+
+if TYPE_CHECKING:
+    from sky.client.tasks.wire import Autostop
 
 Launched = tuple[int | None, ClusterHandle | None]
 E = TypeVar("E", OptimizeTarget, StatusRefreshMode)
@@ -39,8 +41,13 @@ def launch(
     resize: bool = False,
 ) -> Flow[RequestId[Launched]]:
     """Have a task run on a cluster, which is made if there is none of that name."""
+    config = yield from _task(task, dryrun=dryrun)
+    told = None if idle_minutes_to_autostop is not None or down else _told_autostop(task)
+    if told is not None:
+        idle_minutes_to_autostop, down = told.idle_minutes, told.down
+        wait_for = wait_for or told.wait_for
     body = wire.LaunchBody(
-        task=(yield from _task(task, dryrun=dryrun)),
+        task=config,
         cluster_name=cluster_name,
         retry_until_up=retry_until_up,
         idle_minutes_to_autostop=idle_minutes_to_autostop,
@@ -85,11 +92,15 @@ def validate_files(dag: Any) -> None:
 
 
 def _task(task: Any, *, dryrun: bool) -> Flow[wire.TaskConfig]:
-    if isinstance(task, wire.TaskConfig):
-        return task
-    converter: Any = importlib.import_module("sky.client.tasks.wire")
-    flow = cast("Flow[wire.TaskConfig]", converter.task_config(task, upload=not dryrun))
-    return (yield from flow)
+    from sky.client.tasks.wire import task_config
+
+    return (yield from task_config(task, upload=not dryrun))
+
+
+def _told_autostop(task: Any) -> Autostop | None:
+    from sky.client.tasks.wire import autostop_of
+
+    return autostop_of(task)
 
 
 def _tasks(dag: Any) -> Flow[tuple[wire.TaskConfig, ...]]:

@@ -21,7 +21,13 @@ from sky.wire import requests as wire
 
 WAIT_S = 30.0
 """How long one look waits for a request's end; it is looked at again until it is over."""
-ALL_LIMIT = 500
+SILENT = frozenset(
+    {
+        *("status", "queue", "job_status", "cancel", "autostop", "cost_report", "endpoints"),
+        *("enabled_clouds", "list_accelerators", "list_accelerator_counts", "storage_ls", "storage_delete"),
+    }
+)
+"""Requests that say nothing but their result: it is not asked what they said."""
 
 
 def submit(name: str, body: wire.Body) -> Flow[RequestId[Any]]:

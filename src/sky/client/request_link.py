@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sky.client import daemon, endpoints, flows
+from sky.client.aside import aside
 from sky.client.errors import SkyError
 from sky.client.exceptions import ApiServerConnectionError
 from sky.client.flows import Flow
@@ -87,17 +88,30 @@ def link(*, start: bool = True) -> Link:
 
     Raises ApiServerConnectionError where none runs and none is to be started, and DaemonStartFailed.
     """
+    found = _known(start=start)
+    if found is not None:
+        return found
+    home = endpoints.home_dir()
+    if not start:
+        raise ApiServerConnectionError(f"this computer (state folder {home})", "none runs")
+    return _kept(home, daemon.start(home).url, endpoints.named(home).token, local=True, answered=True)
+
+
+async def alink(*, start: bool = True) -> Link:
+    """The same, for an event loop, which goes on while a server starts."""
+    return _known(start=start) or await aside(partial(link, start=start))
+
+
+def _known(*, start: bool) -> Link | None:
+    """The server of this user, where nobody has to be asked for it, and none be started."""
     home = endpoints.home_dir()
     named = endpoints.named(home)
     if named.url is not None:
         return _kept(home, endpoints.checked_url(named.url), named.token, local=False)
     url = daemon.running(home)
-    if url is None or (url, named.token, True) not in _links:
-        if not start and url is None:
-            raise ApiServerConnectionError(f"this computer (state folder {home})", "none runs")
-        if start:
-            url = daemon.start(home).url
-    return _kept(home, url or "", named.token, local=True, answered=start)
+    if url is None or (start and (url, named.token, True) not in _links):
+        return None
+    return _kept(home, url, named.token, local=True)
 
 
 def _kept(home: Path, url: str, token: str | None, *, local: bool, answered: bool = False) -> Link:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -35,6 +35,15 @@ LASTING_S = 5.0
 """One that was open for so long was not cut off as soon as it had begun."""
 
 _clock = SystemClock()
+
+
+class Writable(Protocol):
+    """What lines can be written to."""
+
+    def write(self, text: str, /) -> object:
+        """Take some text."""
+        ...
+
 
 Steps = Generator[Connect | Read | Give | Pause, Any, None]
 

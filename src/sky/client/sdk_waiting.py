@@ -11,27 +11,17 @@ import sys
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from sky.client import request_flows as flows
 from sky.client import request_streams as streams
 from sky.client.exceptions import JobExitCode
 from sky.client.records import RequestId
 from sky.client.request_link import Link, link
+from sky.client.request_streams import Writable
 from sky.wire import requests as wire
 
 T = TypeVar("T")
-
-
-class Writable(Protocol):
-    """What lines can be written to."""
-
-    def write(self, text: str, /) -> object:
-        """Take some text."""
-        ...
-
-
-# ── results ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @overload
@@ -47,7 +37,7 @@ def get(request_id: str) -> Any:
     known = flows.known_end(request_id)
     if known is not None:
         return flows.settled(known)
-    with _goes_on(request_id):
+    with goes_on(request_id):
         return link().run(flows.get(request_id))
 
 
@@ -73,7 +63,7 @@ def stream_and_get(
         tail_logs(cluster_name, job_id, follow, tail or 0, output_stream)
         return None
     request_id = request_id or server.run(flows.newest())
-    with _goes_on(request_id):
+    with goes_on(request_id):
         record = _write_request(server, request_id, tail, output_stream, follow=follow)
     return flows.settled(record) if record.finished_at is not None else None
 
@@ -96,7 +86,7 @@ def _write_request(
 
 
 @contextmanager
-def _goes_on(request_id: str) -> Generator[None]:
+def goes_on(request_id: str) -> Generator[None]:
     """Ctrl-C ends the waiting and not the request: say so."""
     try:
         yield
