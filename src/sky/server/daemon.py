@@ -10,13 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import errno
 import fcntl
 import gc
 import os
 import resource
 import signal
-import socket
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -34,25 +32,19 @@ from sky.providers.registry import standard
 from sky.reconcile.status import Costs
 from sky.server import log, settings, wiring
 from sky.server.catalogue import CatalogueError
+from sky.server.doors import Door, StartError, opened
 from sky.server.ending import Ending
 from sky.server.keys import KeysError
-from sky.server.peer import OwnerProtocol
-from sky.server.settings import DEFAULT_PORT, Settings, SettingsError
+from sky.server.settings import Settings, SettingsError
 from sky.store import events
 from sky.store.migrate import UnusableDatabaseError, upgrade
 
-BACKLOG = 2048
 FILES_MAX = 65_536
 GARBAGE_OBJECTS = 20_000
 """New objects between two looks for garbage; a request makes some hundred, which mostly go by themselves."""
-KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 EXIT_USAGE = 2
 EXIT_RUNNING = 3
 _log = structlog.get_logger(__name__)
-
-
-class StartError(Exception):
-    """The daemon cannot start; the message says why and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,11 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     _raise_file_limit()
     try:
-        with _owned(chosen.home), _listening(chosen) as listener:
+        with _owned(chosen.home), opened(chosen) as doors:
             upgrade(chosen.database_url)
             uvicorn_loop = uvicorn.Config(app="", loop="auto").get_loop_factory()
             with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
-                runner.run(serve(chosen, listener))
+                runner.run(serve(chosen, doors))
     except (StartError, SettingsError, KeysError, UnusableDatabaseError, CatalogueError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
@@ -112,9 +104,10 @@ class _Server(uvicorn.Server):
         ending.begin()
 
 
-async def serve(chosen: Settings, listener: socket.socket) -> None:
-    """Build the daemon, serve on ``listener`` until a signal, and end in order."""
-    url = _url(listener)
+async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
+    """Build the daemon, serve at ``doors`` until a signal, and end in order."""
+    url = doors[0].url
+    public = next((door.url for door in doors if door.public), None)
     clock = SteadyClock(SystemClock())
     daemon = wiring.build(chosen, clock, standard(), lambda: url)
     log.hide(daemon.services.masking.masks)
@@ -124,24 +117,14 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     clock.not_before(await daemon.db.read(events.last_at_us))
     await daemon.db.write(lambda tx: wiring.look_around(tx, daemon.services.rules))
     app = Ending(build_app(daemon.services), daemon.services.hub)
-    config = uvicorn.Config(
-        app,
-        http=OwnerProtocol,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        ws_max_size=64 * 1024 * 1024,
-        ws_ping_interval=None,
-        backlog=BACKLOG,
-        timeout_graceful_shutdown=max(1, round(chosen.stop_seconds)),
-    )
-    server = _Server(config)
+    servers = [_Server(door.config(app, chosen.stop_seconds)) for door in doors]
+
+    def finish() -> None:
+        for server in servers:
+            server.finish(app)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, server.finish, app)
+        asyncio.get_running_loop().add_signal_handler(number, finish)
     costs = Costs(daemon.db, daemon.services.hub, daemon.services.clock)
     loops = asyncio.gather(
         supervise.forever("loops", daemon.runner.run_forever),
@@ -150,9 +133,11 @@ async def serve(chosen: Settings, listener: socket.socket) -> None:
     )
     _keep_what_stays()
     try:
-        with _announced(chosen.home, url):
-            _log.info("daemon.serves", url=url, pid=os.getpid(), release=VERSION)
-            await server.serve(sockets=[listener])
+        with _announced(chosen.home, url, public):
+            _log.info("daemon.serves", url=url, public=public, pid=os.getpid(), release=VERSION)
+            async with asyncio.TaskGroup() as serving:
+                for server, door in zip(servers, doors, strict=True):
+                    serving.create_task(server.serve(sockets=[door.listener]))
     finally:
         loops.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -188,41 +173,10 @@ def _owned(home: Path) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _listening(chosen: Settings) -> Generator[socket.socket]:
-    family = socket.AF_INET6 if chosen.host == "::1" else socket.AF_INET
-    host = "127.0.0.1" if chosen.host == "localhost" else chosen.host
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    with contextlib.closing(listener):
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        wanted = DEFAULT_PORT if chosen.port is None else chosen.port
-        try:
-            listener.bind((host, wanted))
-        except OSError as error:
-            if chosen.port is not None or error.errno != errno.EADDRINUSE:
-                msg = f"cannot listen on {host}:{wanted}: {error.strerror}; choose another --port"
-                raise StartError(msg) from error
-            listener.bind((host, 0))
-        # What is accepted has these too: a peer that is gone without a word is noticed by the kernel.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEPALIVE:
-            if hasattr(socket, name):
-                listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-        listener.set_inheritable(False)
-        yield listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-@contextlib.contextmanager
-def _announced(home: Path, url: str) -> Generator[None]:
+def _announced(home: Path, url: str, public: str | None) -> Generator[None]:
     """``daemon.json`` while we serve: written whole, and removed only if it is still ours."""
     path = home / "daemon.json"
-    body = msgspec.json.encode({"url": url, "pid": os.getpid(), "release": VERSION})
+    body = msgspec.json.encode({"url": url, "pid": os.getpid(), "release": VERSION, "public": public})
     fresh = path.with_suffix(".new")
     fresh.write_bytes(body)
     fresh.chmod(0o600)

@@ -92,14 +92,18 @@ class OwnerProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        ours, port = self.server or ("", None)
-        uid = uid_of(self.client, (ours, port)) if self.client and port is not None else None
-        self.app_state = {**self.app_state, "peer_uid": uid}
+        self.app_state = {**self.app_state, **self._known_of_it()}
         self._head_bytes = 0
         self._in_head = True
         self._unanswered = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._time_head()
+
+    def _known_of_it(self) -> dict[str, object]:
+        """What every request of this connection may be held against."""
+        ours, port = self.server or ("", None)
+        uid = uid_of(self.client, (ours, port)) if self.client and port is not None else None
+        return {"peer_uid": uid}
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_arrived()
@@ -164,3 +168,10 @@ class OwnerProtocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+class PublicProtocol(OwnerProtocol):
+    """The same where others may come: nobody is asked for, and ``scope["state"]["public"]`` says so."""
+
+    def _known_of_it(self) -> dict[str, object]:
+        return {"peer_uid": None, "public": True}

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -17,7 +18,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from sky.domain.user import Role
 from sky.kit.version import CLIENT_RELEASE
+from sky.store.engine import driver_url
 
 DEFAULT_PORT = 7590
 
@@ -26,14 +29,56 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon's settings. Each is also an environment variable: ``SKY_`` and its name in capitals."""
 
     home: Annotated[Path, Meta(description="State folder, mode 0700: database, blobs, nodes, logs.")]
-    host: Annotated[str, Meta(description="Address to listen on. Only loopback addresses are accepted.")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[
+        str,
+        Meta(
+            description="Address to listen on. One that others can reach needs `tls_cert` and `tls_key`, or "
+            "`behind_proxy`; see docs/users.md."
+        ),
+    ] = "127.0.0.1"
     port: Annotated[
         int | None,
         Meta(
             description="Port to listen on; 0: any free one. Unset: 7590, or any free one when it is taken."
         ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        Meta(description="Certificate with its chain (PEM): the address is then served over TLS."),
+    ] = None
+    tls_key: Annotated[
+        Path | None, Meta(description="Key of that certificate (PEM), without a passphrase.")
+    ] = None
+    behind_proxy: Annotated[
+        bool,
+        Meta(
+            description="Whether a reverse proxy stands before the address: it does TLS, and its "
+            "`X-Auth-Request-Email` says who asks."
+        ),
+    ] = False
+    proxies: Annotated[
+        str,
+        Meta(description="Where that proxy is: addresses or networks, by comma. Others are not believed."),
+    ] = "127.0.0.1,::1"
+    names: Annotated[
+        str | None,
+        Meta(
+            description="Names by which others reach the address, by comma, with the port unless it is the "
+            "usual one. Unset: any name."
+        ),
+    ] = None
+    default_role: Annotated[
+        Role, Meta(description="Role of a user whom the proxy names for the first time.")
+    ] = "user"
+    api_version: Annotated[
+        Annotated[int, Meta(ge=1, le=999_999)] | None,
+        Meta(
+            description="For tests of compatibility: the version of requests that the daemon says it speaks."
+        ),
+    ] = None
+    api_version_min: Annotated[
+        Annotated[int, Meta(ge=0, le=999_999)] | None,
+        Meta(description="For tests of compatibility: the oldest version that it takes from a client."),
     ] = None
     database: Annotated[
         str | None, Meta(description="SQLite file or database URL. Unset: `sky.db` in the state folder.")
@@ -150,6 +195,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     @property
+    def public(self) -> bool:
+        """Whether others than the daemon's own user are to reach the address."""
+        return self.behind_proxy or self.tls_cert is not None or self.host not in LOOPBACK
+
+    @property
+    def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Where the proxy is."""
+        return tuple(ip_network(text) for text in _parts(self.proxies))
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names by which others reach the address."""
+        return frozenset(_parts((self.names or "").lower()))
+
+    @property
     def bucket(self) -> tuple[str, str] | None:
         """The bucket of artifacts and the prefix in it, which ends in a slash or is empty."""
         found = None if self.artifacts is None else _BUCKET.fullmatch(self.artifacts)
@@ -161,12 +221,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.database is None:
             return f"sqlite:///{self.home / 'sky.db'}"
         if "://" in self.database:
-            return self.database
+            return driver_url(self.database)
         return f"sqlite:///{Path(self.database).expanduser().absolute()}"
 
 
 _BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9_-][A-Za-z0-9._/-]{0,199}?))?/?")
 _ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/?")
+_NAME = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 NO_ARTIFACTS = "none"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -190,12 +251,7 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
     except msgspec.ValidationError as error:
         msg = f"a setting is wrong: {error}"
         raise SettingsError(msg) from error
-    if settings.host not in LOOPBACK:
-        msg = (
-            f"host: {settings.host!r} is not a loopback address; this release has neither TLS nor users, and "
-            "serves 127.0.0.1, ::1 or localhost only"
-        )
-        raise SettingsError(msg)
+    _check_address(settings)
     if settings.port is not None and not 0 <= settings.port <= 65_535:
         msg = f"port: {settings.port} is not a port; expected 0 to 65535"
         raise SettingsError(msg)
@@ -204,6 +260,35 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
         raise SettingsError(msg)
     _check_artifacts(settings)
     return settings
+
+
+def _check_address(settings: Settings) -> None:
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        missing, given = ("tls_key", "tls_cert") if settings.tls_key is None else ("tls_cert", "tls_key")
+        msg = f"{missing}: is missing; {given} is {getattr(settings, given)}, and both are needed for TLS"
+        raise SettingsError(msg)
+    if settings.host not in LOOPBACK and settings.tls_cert is None and not settings.behind_proxy:
+        msg = (
+            f"host: {settings.host!r} is not a loopback address, so tokens would go over the network for "
+            "anybody to read; give --tls-cert and --tls-key, or --behind-proxy where a reverse proxy does TLS"
+        )
+        raise SettingsError(msg)
+    try:
+        networks = settings.networks
+    except ValueError as error:
+        msg = f"proxies: {settings.proxies!r} is not a list of addresses or networks: {error}"
+        raise SettingsError(msg) from error
+    if settings.behind_proxy and not networks:
+        msg = "proxies: is empty, so that no proxy would be believed; give the address that yours has"
+        raise SettingsError(msg)
+    for name in settings.hosts:
+        if not _NAME.fullmatch(name):
+            msg = f"names: {name!r} is not a name such as sky.example.com or sky.example.com:8443"
+            raise SettingsError(msg)
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _check_artifacts(settings: Settings) -> None:
