@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from sky.client import trust
 from sky.client.attempts import PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable, InvalidRequest
 from sky.client.request import Call, CutShort, Pieces, Reply
@@ -58,7 +59,11 @@ class _Connection:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
-        self.socket = tls.wrap_socket(raw, server_hostname=host) if tls else raw
+        try:
+            self.socket = tls.wrap_socket(raw, server_hostname=host) if tls else raw
+        except BaseException:
+            raw.close()
+            raise
         self.sent = False
 
     def usable(self) -> bool:
@@ -244,7 +249,7 @@ class Http:
         """The other driver for the same daemon, for the event loop that runs now."""
         from sky.client.http_async import AsyncHttp  # slow to import, and most programs have no loop
 
-        return AsyncHttp(self._url, token=self._token, patience_s=self._patience_s, locate=self._locate)
+        return AsyncHttp(self._given, token=self._token, patience_s=self._patience_s, locate=self._locate)
 
     def close(self) -> None:
         """Close the idle connections. The client can still be used afterwards."""
@@ -270,6 +275,8 @@ class Http:
                 pause = attempts.after_loss(sent=sent, silent=isinstance(lost, TimeoutError))
                 if connection is not None:
                     connection.close()
+                if (why := trust.refused(lost)) is not None:
+                    raise DaemonUnreachable(f"{self._url} cannot be spoken to: {why}") from lost
                 if pause is None:
                     raise self._unreachable(call, attempts, lost) from lost
             except BaseException:
@@ -309,13 +316,16 @@ class Http:
             message = f"{url!r} is not the address of a daemon: something like http://127.0.0.1:7590 is"
             raise InvalidRequest(message, "invalid_request", 400)
         self._where = where
-        self._url = f"{where.scheme}://{where.netloc}{where.path}".rstrip("/")
+        self._given = f"{where.scheme}://{where.netloc}{where.path}".rstrip("/")
+        self._url = trust.shown(self._given)
         self._prefix = where.path.rstrip("/")
-        self._tls = ssl.create_default_context() if where.scheme == "https" else None
+        self._tls = trust.context() if where.scheme == "https" else None
         host = where.netloc.rpartition("@")[2]
         lines = f"Host: {host}\r\nUser-Agent: {USER_AGENT}\r\n"
         if self._token:
             lines += f"Authorization: Bearer {self._token}\r\n"
+        elif where.username:
+            lines += f"Authorization: Basic {trust.basic(where)}\r\n"
         self._common = lines
 
     def _head(self, call: Call[Any]) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
+from sky.client import trust
 from sky.client.aside import aside
 from sky.client.attempts import PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable
@@ -40,7 +41,7 @@ class AsyncHttp:
         patience_s: float = PATIENCE_S,
         locate: Callable[[], str | None] | None = None,
     ) -> None:
-        self._url = url.rstrip("/")
+        self._url = trust.shown(url)
         self._patience_s = patience_s
         self._locate = locate
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -50,12 +51,12 @@ class AsyncHttp:
             keepalive_expiry=KEEPALIVE_EXPIRY_S,
         )
         self._client = httpx2.AsyncClient(
-            base_url=self._url,
+            base_url=url,
             headers=headers,
             limits=limits,
             trust_env=False,
             # Reading the system's certificates takes longer than all the rest, and http has no use for them.
-            verify=self._url.startswith("https:"),
+            verify=trust.context() if self._url.startswith("https:") else False,
         )
 
     @property
@@ -140,6 +141,8 @@ class AsyncHttp:
         )
 
     def _pause_after(self, attempts: Attempts, call: Call[Any], lost: httpx2.TransportError) -> float:
+        if (why := trust.refused(lost)) is not None:
+            raise DaemonUnreachable(f"{self._url} cannot be spoken to: {why}") from lost
         pause = attempts.after_loss(sent=not isinstance(lost, _NOTHING_SENT))
         if pause is None:
             reason = str(lost) or type(lost).__name__
