@@ -48,6 +48,25 @@ class Pause:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Begin an answer that comes in pieces; the one before is done with."""
+
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The next piece of the answer; None at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Hand an item to the consumer."""
+
+    item: Any
+
+
 Flow = Generator[Call[Any] | Pause, Any, T]
 
 

@@ -17,10 +17,9 @@ import msgspec
 
 from sky.client import calls_requests as calls
 from sky.client.errors import DaemonUnreachable, SkyError
-from sky.client.flows import Pause
+from sky.client.flows import Connect, Give, Pause, Read
 from sky.client.request import Call
 from sky.client.request_link import Link
-from sky.client.streaming import Connect, Give, Read
 from sky.kit import backoff
 from sky.kit.clock import SystemClock
 from sky.wire import requests as wire

@@ -21,12 +21,11 @@ import msgspec
 from sky.client import calls
 from sky.client.aside import aside
 from sky.client.errors import DaemonUnreachable, PackError, SkyError
-from sky.client.flows import Pause
+from sky.client.flows import Connect, Give, Pause, Read
 from sky.client.function import Settled
 from sky.client.http import Http
 from sky.client.items import Items
 from sky.client.pack import revive, unpack
-from sky.client.request import Call
 from sky.client.settling import Settler
 from sky.kit import backoff
 from sky.kit.clock import SystemClock
@@ -46,25 +45,6 @@ UNREAD_BYTES = 32 * 1024
 
 _clock = SystemClock()
 _frames: msgspec.msgpack.Decoder[v1.Frame] = msgspec.msgpack.Decoder(v1.Frame)
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Begin an answer that comes in pieces; the one before is done with."""
-
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """The next piece of the answer; None at its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Give:
-    """Hand an item to the consumer."""
-
-    item: Any
 
 
 @dataclass(frozen=True, slots=True)
