@@ -11,14 +11,19 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from sky.agent import leftovers
+from sky.agent.brought import Marks
 from sky.agent.job_node import JobNode
 from sky.agent.surroundings import BOOT_VARIABLE
-from sky.wire.scripts import Bring, Script, Step
+from sky.wire.scripts import PYTHON_VARIABLE, Bring, Script, Step
 from sky.wire.steps import Failed, Outcome
 
 WORKDIR = "sky_workdir"
@@ -51,8 +56,8 @@ def _home(cluster: str) -> Path:
 
 def _bring(step: Bring, content: bytes | None, path: str | None, home: Path) -> None:
     target = _target(step.target, home)
-    mark = home / MARKS / step.digest
-    if mark.is_file() and mark.read_text() == str(target) and target.exists():
+    marks = Marks(home / MARKS)
+    if marks.stands(step.digest, target):
         return
     if step.clear and target.is_dir():
         shutil.rmtree(target)
@@ -65,18 +70,35 @@ def _bring(step: Bring, content: bytes | None, path: str | None, home: Path) -> 
         members = archive.getmembers()
         if sum(member.size for member in members) > UNPACKED_BYTES_MAX:
             raise ValueError(f"it unfolds to more than {UNPACKED_BYTES_MAX} bytes")
-        archive.extractall(folder, members, filter="data")
         if step.single:
-            _rename(folder / members[0].name, target)
+            _unpack_single(archive, members, target)
+            brought = [target]
+        else:
+            for member in members:
+                archive.extract(member, folder, filter=_fresh)
+            brought = [folder / member.name for member in members]
     if content is not None:
         Path(path or "").unlink()
-    mark.parent.mkdir(exist_ok=True)
-    mark.write_text(str(target))
+    marks.note(step.digest, target, brought)
 
 
-def _rename(brought: Path, target: Path) -> None:
-    if brought != target:
-        brought.replace(target)
+def _unpack_single(archive: tarfile.TarFile, members: Sequence[tarfile.TarInfo], target: Path) -> None:
+    """Put the one file of an archive in its place, whatever it is called there."""
+    if len(members) != 1 or not members[0].isreg():
+        raise ValueError("the archive of a single file has something else in it")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".sky-") as apart:
+        archive.extract(members[0], apart, filter=_fresh)
+        (Path(apart) / members[0].name).replace(target)
+
+
+def _fresh(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """A member as it is unpacked: inside of the folder, instead of a file that somebody may be reading. One
+    that tells no time is of now, so that what is built from it is built again."""
+    safe = tarfile.data_filter(member, folder)
+    if not safe.isdir():
+        (Path(folder) / safe.name).unlink(missing_ok=True)
+    untimed = cast("Any", None)
+    return safe.replace(mtime=untimed, deep=False) if member.mtime == 0 else safe
 
 
 def _target(text: str, home: Path) -> Path:
@@ -88,7 +110,8 @@ def _target(text: str, home: Path) -> Path:
 
 def _run(step: Script, home: Path, node: JobNode) -> Outcome:
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
-    environment |= {"HOME": str(home), "PWD": str(home / WORKDIR), **step.env, BOOT_VARIABLE: node.boot}
+    environment |= {"HOME": str(home), "PWD": str(home / WORKDIR), **step.env}
+    environment |= {PYTHON_VARIABLE: sys.executable, BOOT_VARIABLE: node.boot}
     try:
         process = subprocess.Popen(
             ["bash", "-c", step.text],

@@ -52,3 +52,17 @@ def step_of(content: bytes) -> Step | None:
     if not content.startswith(MAGIC + b"{"):
         return None
     return _decoder.decode(content[len(MAGIC) :])
+
+
+FUNCTIONS = "~/.sky_functions"
+"""Where functions are that run as scripts, each in a file with its hash as its name."""
+PYTHON_VARIABLE = "SKY_PYTHON"
+"""In the environment of scripts: the interpreter of the agent, which has this package."""
+
+
+def function_script(target: str, python: str) -> str:
+    """The script that calls a function which was brought to ``target``; ``python`` is the minor version that
+    packed it."""
+    path = f'"$HOME"/{target.removeprefix("~/")}'
+    interpreter = f'"${{{PYTHON_VARIABLE}:?is not set: the agent of this node is too old to run functions}}"'
+    return f"exec {interpreter} -P -m sky.agent.called {path} {python}\n"
