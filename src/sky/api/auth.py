@@ -42,6 +42,7 @@ LOOK_AGAIN_S = 1.0
 
 _PROCESS = secrets.token_hex(6).encode()
 _numbers = itertools.count(1)
+_OF_A_USER = re.compile(rb"bearer +sky_", re.IGNORECASE)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 
 
@@ -153,10 +154,15 @@ class Guard:
     # ── who it is ───────────────────────────────────────────────────────────────────────────────
 
     async def _admit(self, scope: Any, state: dict[str, Any], headers: dict[bytes, bytes]) -> None:
-        """Find out who asks, and whether they may. Raises SkyError."""
+        """Find out who asks, and whether they may. Raises SkyError.
+
+        Whoever brings a user's token is that user, our own user too.
+        """
         if state.get("peer_uid") == self._settings.owner_uid:
-            state["caller"] = self._owner
-            return
+            given = headers.get(b"authorization")
+            if given is None or not _OF_A_USER.match(given):
+                state["caller"] = self._owner
+                return
         caller = state["caller"] = await self._caller(scope, state, headers)
         if caller is not None and caller.role == ADMIN:
             return
