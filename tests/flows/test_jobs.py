@@ -86,11 +86,12 @@ class Shop:
 
     async def submit(self, key: str = "job", **more: Any) -> str:
         wanted = verbs.Wanted(
-            SKU,
+            more.pop("sku", SKU),
             more.pop("places", SKU.places),
             {"image": "local", "command": ["true"], **more.pop("spec", {})},
             {},
             more.pop("max_runtime_seconds", 600),
+            **more,
         )
         customer = self.customer()
         return await self.world.ask(key, lambda tx: verbs.submit(tx, customer, wanted, FREE))
