@@ -9,6 +9,7 @@ import pytest
 from tests.flows.world import SimAgent, World, keep_running
 
 from sky.domain.errors import NameTaken, NotFound, ProviderInUse, ReleasePending
+from sky.kit.clock import SECOND_US
 from sky.providers.fake.cloud import Pace, fake_offer
 from sky.providers.fake.trouble import Chaos, LoseAnswer, Refuse, TryLater, Vanish
 from sky.store.schema import computes, nodes, providers
@@ -298,7 +299,10 @@ async def test_one_node_given_back_by_hand_is_replaced(world: World) -> None:
     assert len(world.cloud.purchases) == 3
 
 
-async def test_deleting_a_compute_cancels_what_waits_and_leaves_what_ran_unknown(world: World) -> None:
+@pytest.mark.parametrize(("deaf", "ran_as"), [(False, "cancelled"), (True, "indeterminate")])
+async def test_deleting_a_compute_cancels_its_calls_as_far_as_nodes_confirm_that(
+    world: World, deaf: bool, ran_as: str
+) -> None:
     world.answer = keep_running
     await world.begin()
     await world.settle(world.compute_is("ready"))
@@ -306,10 +310,15 @@ async def test_deleting_a_compute_cancels_what_waits_and_leaves_what_ran_unknown
     await world.settle(lambda: len(world.ran) == 2)
     waiting = await world.calls(3)
     await world.round()
+    for agent in world.live_agents():
+        agent.deaf = deaf
+    asked_us = world.clock.now_us()
     await world.delete()
     await world.settle(world.compute_is("deleted"))
     assert {world.task(task) for task in waiting} == {"cancelled"}
-    assert {world.task(task) for task in running} == {"indeterminate"}
+    assert {world.task(task) for task in running} == {ran_as}
+    waited_s = (world.clock.now_us() - asked_us) / SECOND_US
+    assert waited_s < (90 if deaf else 10), "no machine is kept for longer than that"
     assert world.cloud.alive() == ()
     again = await create(world)
     assert again != world.rows(computes)[0]["id"], "the name of a deleted compute is free"

@@ -184,6 +184,12 @@ def test_what_waits_in_a_compute_that_ends_is_cancelled(state: str) -> None:
     assert end == plan.End("exe_1", t.CANCELLED, "cancelled", "its compute was deleted before it began")
 
 
+def test_what_runs_in_a_compute_that_ends_is_stopped() -> None:
+    decision = plan.plan(view(attempt(t.STARTED), accepting=False), NOW)
+    assert decision.actions == (t.ExecutionCancelRequested("exe_1", NOW + t.CANCEL_CONFIRM_US),)
+    assert plan.plan(view(attempt(t.STARTED)), NOW).actions == ()
+
+
 def test_what_runs_in_a_compute_that_ends_is_known_only_when_its_node_is_gone() -> None:
     running = attempt(t.STARTED, node_state=n.DELETING)
     assert end_of(running, accepting=False) is None

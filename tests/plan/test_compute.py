@@ -14,6 +14,7 @@ from sky.domain.compute import Bounds
 from sky.domain.snapshots import ComputeView, NodeView
 from sky.plan import compute as plan
 from sky.plan import scale
+from sky.plan.node import SILENT_US
 
 
 def wanted_nodes(view: ComputeView) -> list[NodeView]:
@@ -345,6 +346,21 @@ def test_deleted_is_said_when_the_last_machine_is_gone() -> None:
     assert plan.plan(compute(node(state=n.DELETED), state=c.DELETING), NOW).actions == (
         c.ComputeDeleted("cmp_1", NOW),
     )
+
+
+def test_a_machine_is_kept_for_its_calls_to_be_stopped_while_it_is_heard() -> None:
+    asked = NOW - SECOND
+    view = compute(node(active=2), node("nod_2", rank=1), state=c.DELETING, deleting_us=asked)
+    waits = plan.plan(view, NOW)
+    assert waits.actions == (n.NodeDeleting("nod_2", NOW),), "one without calls goes at once"
+    assert waits.next_us == NOW + plan.LAST_WORDS_CHECK_US
+    silent_us = NOW - SECOND + SILENT_US
+    assert plan.plan(view, silent_us - 1).actions == (n.NodeDeleting("nod_2", silent_us - 1),)
+    assert plan.plan(view, silent_us).actions[0] == n.NodeDeleting("nod_1", silent_us)
+    late = asked + plan.LAST_WORDS_US
+    heard = compute(node(active=2, last_seen_us=late - 1), state=c.DELETING, deleting_us=asked)
+    assert plan.plan(heard, late - 1).actions == ()
+    assert plan.plan(heard, late).actions == (n.NodeDeleting("nod_1", late),), "and not for ever"
 
 
 def test_a_spec_that_wants_it_deleted_deletes_it() -> None:

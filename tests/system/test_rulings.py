@@ -158,6 +158,23 @@ def test_a_call_that_had_not_begun_is_run_elsewhere_unasked(
     assert events_of(compute.http, task) == ["queued", "started", "succeeded"], "the call itself never failed"
 
 
+def test_a_call_of_a_compute_that_is_deleted_is_cancelled_once_it_has_stopped(
+    strict: RunningDaemon, tmp_path: Path
+) -> None:
+    compute = sky.Compute(url=strict.url, quiet=True)
+    with compute:
+        http = compute.http
+        future = wait(str(tmp_path)) > compute
+        began(tmp_path)
+        task = sent(future)
+        http.send(calls.delete_compute(compute.id, None))
+        eventually(future.cancelled)
+        assert (tmp_path / "left").exists(), "it ended before anybody said so"
+        assert told(http, task) == ("cancelled", ["cancelled"])
+        assert events_of(http, task) == ["queued", "started", "cancelled"]
+        eventually(lambda: http.send(calls.get_compute(compute.id)).status.state == "deleted")
+
+
 def test_a_call_that_the_kernel_ends_for_its_memory_says_so(
     compute: sky.Compute, little_memory: Path
 ) -> None:

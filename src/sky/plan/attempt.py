@@ -1,7 +1,8 @@
 """Which attempts must end although nobody reported them: node lost, deadline passed, cancel unconfirmed.
 
 Decides: how each ends and whether another attempt follows. Never: ends one on a node that is merely
-unreachable. Follows: what may have begun is ``indeterminate``, and repeated only where that was allowed.
+unreachable. Follows: what may have begun is ``indeterminate``, and repeated only where that was allowed;
+what runs on a compute that ends is stopped, and its node has time to say so.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def _one(
         gone = a.node_state in n.FINAL or (a.node_fenced_us is not None and a.node_fenced_us <= now_us)
         if a.state in t.WAITING or gone:
             return _lost(view, a), None
+    if a.state in t.AT_WORK and not view.accepting and a.node_state in n.SERVING:
+        return t.ExecutionCancelRequested(a.id, now_us + confirm_us), now_us + confirm_us
     if a.state == t.CANCEL_REQUESTED:
         if a.cancel_deadline_us is not None and now_us >= a.cancel_deadline_us:
             return End(a.id, t.INDETERMINATE, "cancelled", "the node did not confirm that it stopped"), None

@@ -98,6 +98,8 @@ def _node(about: Moved) -> Iterator[str]:
 def _execution(about: Moved) -> Iterator[str]:
     if isinstance(about.fact, t.ExecutionAssigned | t.ExecutionCancelRequested):
         yield f"~mail/{about.row['node_id']}"
+    if isinstance(about.fact, t.ExecutionCancelled):  # its machine may be waiting for that to be given back
+        yield f"computes/{about.row['compute_id']}"
     if isinstance(about.fact, _ENDED):
         yield f"dispatch/{about.row['compute_id']}"
 

@@ -115,7 +115,8 @@ def attempts_view(connection: sa.Connection, compute_id: str, now_us: int) -> At
         "b_rank": ranks if accepting else -1,
     }
     found: dict[str, Row] = {}
-    for query in (_ON_ENDING_NODES, _UNCONFIRMED, _OVERDUE, _PLACELESS if accepting else _QUEUED):
+    open_ends = (_PLACELESS,) if accepting else (_QUEUED, _RUNNING)
+    for query in (_ON_ENDING_NODES, _UNCONFIRMED, _OVERDUE, *open_ends):
         found.update((row["id"], row) for row in query.all(connection, asked))
     rows = sorted(found.values(), key=lambda row: row["seq"])[:ATTEMPTS_MAX]
     used = tries_used(connection, [(row["task_id"], row["place"]) for row in rows])
@@ -213,7 +214,7 @@ def _attempts(*conditions: sa.ColumnElement[bool]) -> sa.Select[*tuple[Any, ...]
 
 _NOW = sa.bindparam("b_now", type_=sa.BigInteger)
 _GRACE = sa.bindparam("b_grace", type_=sa.BigInteger)
-_AT_WORK = t.HANDED_OUT - {t.CANCEL_REQUESTED}
+_IS_AT_WORK = executions.c.state.in_(literals(t.AT_WORK))
 _HANDED_OUT = executions.c.state.in_(literals(t.HANDED_OUT))
 _STOPPING = executions.c.state == sa.literal_column(f"'{t.CANCEL_REQUESTED}'")
 _IS_GONE = sa.or_(nodes.c.state.in_(literals(n.FINAL)), nodes.c.fenced_us <= _NOW)
@@ -231,11 +232,12 @@ _OVERDUE = prepared(
         tasks.c.deadline_us <= _NOW,
         sa.or_(
             executions.c.state.in_(literals(t.WAITING)),
-            sa.and_(executions.c.state.in_(literals(_AT_WORK)), tasks.c.deadline_us <= _GRACE),
+            sa.and_(_IS_AT_WORK, tasks.c.deadline_us <= _GRACE),
         ),
     )
 )
 _QUEUED = prepared(_attempts(_HAS, IS_WAITING))
+_RUNNING = prepared(_attempts(_NODE_OF, IS_ON_NODE, _IS_AT_WORK, nodes.c.state.in_(literals(n.SERVING))))
 _PLACELESS = prepared(_attempts(_HAS, IS_WAITING, executions.c.wanted_rank >= sa.bindparam("b_rank")))
 
 

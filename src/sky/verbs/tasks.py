@@ -75,8 +75,7 @@ def cancel(tx: Tx, task_id: str, confirm_us: int = t.CANCEL_CONFIRM_US) -> str:
         return task_id
     tx.apply(t.TaskCancelRequested(task_id, tx.now_us))
     rows = tasks.executions_of(tx.connection, task_id)
-    stoppable = t.HANDED_OUT - {t.CANCEL_REQUESTED}
-    asked = [row["id"] for row in rows if row["state"] in stoppable]
+    asked = [row["id"] for row in rows if row["state"] in t.AT_WORK]
     tx.apply(*(t.ExecutionCancelRequested(x, tx.now_us + confirm_us) for x in asked))
     error = attempts.error_value("cancelled", "it was cancelled before it began")
     certain = [row["id"] for row in rows if row["state"] in t.WAITING]
