@@ -11,16 +11,21 @@ from typing import Any, Final
 KINDS: Final = frozenset(
     {
         "ClusterDoesNotExist",
+        "ClusterNameTakenError",
         "ClusterNotUpError",
         "ClusterOwnerIdentityMismatchError",
         "CommandError",
+        "InvalidArgument",
+        "InvalidCloudError",
         "InvalidTaskError",
         "JobNotFoundError",
         "NotSupportedError",
+        "PortNotOpenError",
         "RequestCancelled",
         "ResourcesMismatchError",
         "ResourcesUnavailableError",
-        "ClusterNameTakenError",
+        "StorageError",
+        "StorageNotFoundError",
     }
 )
 

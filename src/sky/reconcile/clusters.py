@@ -11,10 +11,10 @@ from typing import ClassVar
 from sky.domain.lifecycle import Fact
 from sky.plan import cluster as plan
 from sky.reconcile.passes import Done, InnerLoop
-from sky.store.rows import clusters, requests
+from sky.store.rows import clusters, requests, storages
 from sky.store.sql import Row
 from sky.store.tx import Tx
-from sky.verbs import cluster_steps
+from sky.verbs import cluster_power, cluster_steps
 from sky.verbs import clusters as verbs
 
 
@@ -31,6 +31,8 @@ class Clusters(InnerLoop):
         decision = plan.plan(view, tx.now_us)
         for action in decision.actions:
             _do(tx, row, action)
+        if row["removed_us"] is not None:
+            storages.remove_of_cluster(tx, key_id)
         for request_id in requests.open_of(tx.connection, key_id):
             tx.touch(f"requests/{request_id}")
         return Done(decision.why, decision.next_us)
@@ -46,6 +48,8 @@ def _do(tx: Tx, row: Row, action: plan.Action) -> None:
             cluster_steps.run(tx, row, _job(tx, job_id))
         case plan.StopTasks(job_id, error):
             verbs.cancel_job(tx, _job(tx, job_id), error)
+        case plan.Stop():
+            cluster_power.let_go(tx, row, "its cluster was idle for as long as it may, and was stopped")
         case plan.TakeDown():
             if row["removed_us"] is None:
                 verbs.take_down(tx, row)

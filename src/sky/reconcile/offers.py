@@ -16,7 +16,7 @@ from sky.kit.clock import SECOND_US, Clock
 from sky.providers.base import AgainLater, Gone, Refused
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
-from sky.store.rows import providers
+from sky.store.rows import providers, requests
 from sky.store.tx import Tx
 from sky.verbs.attempts import error_value
 
@@ -50,7 +50,7 @@ class Offers(OuterLoop):
 
         def write(tx: Tx) -> None:
             providers.replace_offers(tx, key_id, [_row(tx, o, ttl_us) for o in found])
-            tx.signal(f"offers/{key_id}")
+            _tell(tx, key_id)
 
         return Done(f"{len(found)} offers", None, write)
 
@@ -59,9 +59,16 @@ class Offers(OuterLoop):
 
         def write(tx: Tx) -> None:
             providers.note_error(tx, provider_id, error)
-            tx.signal(f"offers/{provider_id}")
+            _tell(tx, provider_id)
 
         return Done(message, self._clock.now_us() + after_us, write)
+
+
+def _tell(tx: Tx, provider_id: str) -> None:
+    """Whoever waits for offers looks again."""
+    tx.signal(f"offers/{provider_id}")
+    for request_id in requests.pending(tx.connection):
+        tx.touch(f"requests/{request_id}")
 
 
 def _row(tx: Tx, offer: Offer, ttl_us: int) -> dict[str, object]:

@@ -7,25 +7,28 @@ whose body breaks us fails too, and nothing else does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
 
+from sky.domain import compute as c
 from sky.domain import request as r
 from sky.domain.lifecycle import Fact
 from sky.domain.provider import Rules
 from sky.domain.request_errors import RequestFailure
+from sky.kit.clock import SECOND_US
 from sky.plan import request as plan
+from sky.reconcile import optimizing, request_answers
+from sky.reconcile.optimizing import NotYet
 from sky.reconcile.passes import Done, InnerLoop
 from sky.store.rows import clusters, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.store.views import clusters as views
+from sky.verbs import cluster_power
 from sky.verbs import clusters as verbs
 from sky.wire import requests as wire
-
-LONG = frozenset({"launch", "exec", "start", "stop", "down"})
 
 
 class Requests(InnerLoop):
@@ -35,16 +38,6 @@ class Requests(InnerLoop):
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._short: dict[str, Callable[[Tx, Row, Any], Any]] = {
-            "status": _status,
-            "queue": _queue,
-            "job_status": _job_status,
-            "cancel": _cancel,
-            "autostop": _autostop,
-            "check": self._check,
-            "enabled_clouds": self._clouds,
-            "cost_report": _costs,
-        }
 
     def look(self, tx: Tx, key_id: str) -> Done:
         row = requests.find(tx.connection, key_id)
@@ -55,36 +48,53 @@ class Requests(InnerLoop):
             return self._go_on(tx, row, body)
         try:
             return self._begin(tx, row, body)
+        except NotYet as waits:
+            return Done(waits.why, waits.until_us)
         except RequestFailure as failed:
             requests.say(tx, row["id"], f"failed: {failed.message}")
             tx.apply(r.RequestFailed(row["id"], failed.record(), tx.now_us))
             return Done(f"it failed: {failed.message}")
 
     def _begin(self, tx: Tx, row: Row, body: Any) -> Done:
-        short = self._short.get(row["name"])
-        if short is not None:
-            tx.apply(r.RequestSucceeded(row["id"], short(tx, row, body), tx.now_us))
+        if row["name"] in request_answers.SHORT:
+            result = request_answers.answer(tx, row, body, self._rules)
+            tx.apply(r.RequestSucceeded(row["id"], result, tx.now_us))
             return Done("it was done at once")
         match body:
-            case wire.LaunchBody() | wire.ExecBody() if body.dryrun:
-                tx.apply(r.RequestSucceeded(row["id"], {"job_id": None, "handle": None}, tx.now_us))
-                return Done("it was a dry run")
             case wire.LaunchBody():
-                verbs.launch(tx, row, body, self._rules)
+                asked = optimizing.for_launch(tx, row, body, self._rules)
+                if body.dryrun:
+                    return _dry(tx, row)
+                verbs.launch(tx, row, body, self._rules, asked)
             case wire.ExecBody():
-                verbs.execute(tx, row, body)
-            case wire.ClusterBody() if row["name"] == "down":
+                optimizing.for_exec(tx, row, body)
+                if body.dryrun:
+                    return _dry(tx, row)
+                verbs.execute(tx, row, body, self._rules)
+            case wire.StartBody():
                 cluster = verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users)
-                tx.apply(r.RequestStarted(row["id"], tx.now_us, cluster["id"]))
-                verbs.take_down(tx, cluster)
+                cluster_power.begin_start(tx, row, cluster, body, self._rules)
             case _:
                 cluster = verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users)
-                msg = (
-                    f"cluster {cluster['name']!r} is on machines that keep nothing when they are stopped; "
-                    f"take it down with `sky down {cluster['name']}`"
-                )
-                raise RequestFailure("NotSupportedError", msg, cluster=cluster["name"])
+                self._begin_end(tx, row, cluster, body)
         return Done("it was begun", tx.now_us)
+
+    def _begin_end(self, tx: Tx, row: Row, cluster: Row, body: wire.ClusterBody) -> None:
+        """Begin a stop or a down, unless jobs are waited for; what cannot be done is refused right away."""
+        if row["name"] == "stop":
+            cluster_power.check_stoppable(tx, cluster, self._rules)
+        tx.apply(r.RequestStarted(row["id"], tx.now_us, cluster["id"]))
+        if body.graceful:
+            requests.say(tx, row["id"], f"waits for the jobs that run on cluster {cluster['name']!r}")
+            tx.apply(r.RequestWaiting(row["id"], tx.now_us))
+        else:
+            self._end(tx, row, cluster)
+
+    def _end(self, tx: Tx, row: Row, cluster: Row) -> None:
+        if row["name"] == "stop":
+            cluster_power.stop(tx, cluster, self._rules)
+        else:
+            verbs.take_down(tx, cluster)
 
     def _go_on(self, tx: Tx, row: Row, body: Any) -> Done:
         cluster = None if row["cluster_id"] is None else clusters.find(tx.connection, row["cluster_id"])
@@ -96,27 +106,44 @@ class Requests(InnerLoop):
     def _do(self, tx: Tx, row: Row, cluster: Row | None, action: plan.Action) -> None:
         match action:
             case plan.Finish():
+                _tell_what_is_left(tx, row, cluster)
                 result = _result(tx, row, cluster)
                 tx.apply(r.RequestSucceeded(row["id"], result, tx.now_us))
             case plan.Relaunch() if cluster is not None:
                 tx.apply(r.RequestResumed(row["id"]))
                 verbs.relaunch(tx, cluster, self._rules)
+            case plan.Start() if cluster is not None:
+                tx.apply(r.RequestResumed(row["id"]))
+                requests.say(tx, row["id"], f"starting cluster {cluster['name']!r}")
+                cluster_power.start(tx, cluster)
+            case plan.End() if cluster is not None:
+                tx.apply(r.RequestResumed(row["id"]))
+                self._end_or_fail(tx, row, cluster)
             case plan.GiveUp(error):
                 requests.say(tx, row["id"], f"failed: {error['message']}")
                 tx.apply(r.RequestFailed(row["id"], error, tx.now_us))
-                if cluster is not None and cluster["up_us"] is None:
-                    verbs.take_down(tx, cluster)
+                if cluster is not None:
+                    verbs.undo_launch(tx, row, cluster)
             case Fact():
                 tx.apply(action)
             case _:
                 msg = f"request {row['id']} has no cluster, and was to be launched again"
                 raise RuntimeError(msg)
 
-    def _check(self, tx: Tx, row: Row, body: Any) -> Any:
-        return self._clouds(tx, row, body)
+    def _end_or_fail(self, tx: Tx, row: Row, cluster: Row) -> None:
+        """The end that was waited for; meanwhile it may have become impossible."""
+        try:
+            self._end(tx, row, cluster)
+        except RequestFailure as failed:
+            requests.say(tx, row["id"], f"failed: {failed.message}")
+            tx.apply(r.RequestFailed(row["id"], failed.record(), tx.now_us))
 
-    def _clouds(self, _tx: Tx, _row: Row, _body: Any) -> Any:
-        return sorted(self._rules.kinds)
+
+def _dry(tx: Tx, row: Row) -> Done:
+    """A dry run ends where something would be bought, or begin."""
+    requests.say(tx, row["id"], "nothing was done: it was a dry run")
+    tx.apply(r.RequestSucceeded(row["id"], {"job_id": None, "handle": None}, tx.now_us))
+    return Done("it was a dry run")
 
 
 def _view(tx: Tx, row: Row, cluster: Row | None, body: Any) -> plan.RequestView:
@@ -125,10 +152,11 @@ def _view(tx: Tx, row: Row, cluster: Row | None, body: Any) -> plan.RequestView:
     job = None
     if cluster is not None and row["job_number"] is not None:
         job = clusters.job(tx.connection, cluster["id"], row["job_number"])
-    return plan.RequestView(
+    view = plan.RequestView(
         id=row["id"],
         name=row["name"],
         state=row["state"],
+        started_us=row["started_us"] or row["created_us"],
         again_us=row["again_us"],
         retry=getattr(body, "retry_until_up", False),
         cluster_state=None if cluster is None else cluster["state"],
@@ -138,6 +166,41 @@ def _view(tx: Tx, row: Row, cluster: Row | None, body: Any) -> plan.RequestView:
         job_state=None if job is None else job["state"],
         job_error=None if job is None else job["error"],
     )
+    if cluster is None:
+        return view
+    if isinstance(body, wire.ClusterBody):
+        return _end_view(tx, cluster, body, view)
+    if view.compute_state == c.DEGRADED:
+        return replace(view, buying=clusters.buying(tx.connection, cluster["compute_id"]))
+    return view
+
+
+def _end_view(tx: Tx, cluster: Row, body: wire.ClusterBody, view: plan.RequestView) -> plan.RequestView:
+    seconds = body.graceful_timeout
+    forever = plan.NO_TIME if seconds is None else seconds * SECOND_US
+    return replace(
+        view,
+        purge=body.purge,
+        graceful_us=forever if body.graceful else None,
+        jobs_running=clusters.at_work(tx.connection, cluster["id"], view.started_us) if body.graceful else 0,
+        refused=clusters.refusal(tx.connection, cluster["compute_id"]),
+    )
+
+
+def _tell_what_is_left(tx: Tx, row: Row, cluster: Row | None) -> None:
+    """A purge waits for nobody, so it says what its provider has not given its word on."""
+    if cluster is None or not row["body"].get("purge"):
+        return
+    left = clusters.node_states(tx.connection, cluster["compute_id"])
+    if left:
+        why = clusters.refusal(tx.connection, cluster["compute_id"])
+        told = f": {why}" if why else ""
+        requests.say(
+            tx,
+            row["id"],
+            f"{len(left)} machines of compute {cluster['compute_id']} may still be there and cost{told}; they are "
+            "given back in the background",
+        )
 
 
 def _result(tx: Tx, row: Row, cluster: Row | None) -> Any:
@@ -145,33 +208,3 @@ def _result(tx: Tx, row: Row, cluster: Row | None) -> Any:
         handle = views.handle(tx.connection, cluster)
         return handle if row["name"] == "start" else {"job_id": row["job_number"], "handle": handle}
     return None
-
-
-def _status(tx: Tx, row: Row, body: wire.StatusBody) -> Any:
-    owner = None if body.all_users else row["owner"]
-    return views.status(tx.connection, owner, body.cluster_names)
-
-
-def _queue(tx: Tx, row: Row, body: wire.QueueBody) -> Any:
-    cluster = verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users)
-    return views.queue(tx.connection, cluster, skip_finished=body.skip_finished)
-
-
-def _job_status(tx: Tx, row: Row, body: wire.JobStatusBody) -> Any:
-    cluster = verbs.found(tx, body.cluster_name, row["owner"])
-    return views.job_states(tx.connection, cluster, body.job_ids)
-
-
-def _cancel(tx: Tx, row: Row, body: wire.CancelBody) -> Any:
-    return verbs.cancel_jobs(
-        tx, verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users), body
-    )
-
-
-def _autostop(tx: Tx, row: Row, body: wire.AutostopBody) -> Any:
-    cluster = verbs.found(tx, body.cluster_name, row["owner"], all_users=body.all_users)
-    verbs.autostop(tx, cluster, body.idle_minutes, down=body.down)
-
-
-def _costs(tx: Tx, row: Row, _body: Any) -> Any:
-    return views.costs(tx.connection, row["owner"])

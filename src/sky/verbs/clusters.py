@@ -14,6 +14,7 @@ import msgspec
 
 from sky.domain import cluster as k
 from sky.domain import cluster_job as j
+from sky.domain import compute as c
 from sky.domain import request as r
 from sky.domain.errors import SkyError
 from sky.domain.nearby import hint
@@ -23,11 +24,10 @@ from sky.kit import ids
 from sky.store.rows import clusters, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
-from sky.verbs import computes, machines, tasks
+from sky.verbs import cluster_power, computes, machines, storages, tasks
 from sky.wire import requests as wire
 from sky.wire import v1
 
-NEVER = -1
 JOBS_AT_ONCE = 4
 CLUSTERS_MAX = 10_000
 DAYS_OF_LEASE_S = 7 * 24 * 3600
@@ -49,12 +49,22 @@ def found(tx: Tx, name: str, user: str, *, all_users: bool = False) -> Row:
         raise RequestFailure("ClusterDoesNotExist", msg, cluster=name)
     if row["owner"] != user and not all_users:
         msg = (
-            f"cluster {name!r} belongs to {row['owner']}, not to {user}; with --all-users anybody may look at "
-            "it, and an admin change it"
+            f"cluster {name!r} belongs to {row['owner']}, not to {user}; with --all-users anybody may look "
+            "at it, and an admin change it"
         )
         raise RequestFailure(
             "ClusterOwnerIdentityMismatchError", msg, cluster=name, owner=row["owner"], user=user
         )
+    return row
+
+
+def usable(tx: Tx, name: str, user: str, task: wire.TaskConfig, *, up: bool = False) -> Row:
+    """The user's live cluster of that name, if the task fits (``up``: and it is up). Raises RequestFailure."""
+    row = found(tx, name, user)
+    if up and row["state"] != k.UP:
+        msg = f"cluster {name!r} is {row['state']}; jobs are submitted to one that is UP"
+        raise RequestFailure("ClusterNotUpError", msg, cluster=name, cluster_status=row["state"])
+    _fits(row, task)
     return row
 
 
@@ -70,30 +80,26 @@ def launch(
         row = _make(tx, name, user, body, rules, asked or machines.asked(tx, body.task, rules))
         requests.say(tx, request["id"], f"launching cluster {name!r} with {body.task.num_nodes} nodes")
     else:
-        row = found(tx, name, user)
-        _fits(row, body.task)
-        if row["state"] in (k.STOPPING, k.STOPPED):
-            msg = f"cluster {name!r} is {row['state']}; start it first: `sky start {name}`"
-            raise RequestFailure("ClusterNotUpError", msg, cluster=name)
+        row = usable(tx, name, user, body.task, resize=body.resize)
+        if body.resize:
+            cluster_power.resize(tx, row, body.task.num_nodes)
         requests.say(tx, request["id"], f"using cluster {name!r}")
-        if body.idle_minutes_to_autostop is not None:
-            autostop(tx, row, body.idle_minutes_to_autostop, down=body.down)
+        cluster_power.autostop_if_asked(tx, row, body, rules)
     number = None
-    if body.task.run or body.task.setup or body.task.files:
+    if body.task.run or body.task.setup or body.task.files or body.task.storages:
         number = submit(tx, row, user, body.task, setup=not body.no_setup)
     tx.apply(r.RequestStarted(request["id"], tx.now_us, row["id"], number))
+    if row["state"] in (k.STOPPING, k.STOPPED):
+        requests.say(tx, request["id"], f"cluster {name!r} is {row['state']}, and is started again")
+        tx.apply(r.RequestWaiting(request["id"], tx.now_us))
 
 
-def execute(tx: Tx, request: Row, body: wire.ExecBody) -> None:
+def execute(tx: Tx, request: Row, body: wire.ExecBody, rules: Rules) -> None:
     """Begin an exec: a job on a cluster that is up, without a setup."""
-    row = found(tx, body.cluster_name, request["owner"])
-    if row["state"] != k.UP:
-        msg = f"cluster {body.cluster_name!r} is {row['state']}; jobs are submitted to one that is UP"
-        raise RequestFailure("ClusterNotUpError", msg, cluster=body.cluster_name)
-    _fits(row, body.task)
+    row = usable(tx, body.cluster_name, request["owner"], body.task, up=True)
     number = submit(tx, row, request["owner"], body.task, setup=False)
     if body.down:
-        autostop(tx, row, 0, down=True)
+        cluster_power.autostop(tx, row, 0, rules, down=True)
     tx.apply(r.RequestStarted(request["id"], tx.now_us, row["id"], number))
 
 
@@ -112,26 +118,25 @@ def take_down(tx: Tx, row: Row) -> None:
     tx.apply(k.ClusterDown(row["id"], tx.now_us))
 
 
+def undo_launch(tx: Tx, request: Row, row: Row) -> None:
+    """Leave no machine of a launch or a start that comes to nothing: a cluster that never was up goes, and one
+    that was started for it is stopped again. One that was there before stays as it is."""
+    if row["up_us"] is None:
+        take_down(tx, row)
+    elif row["state"] == k.INIT and row["launched_us"] >= (request["started_us"] or tx.now_us):
+        cluster_power.let_go(tx, row, "it could not be started, or its start was cancelled")
+
+
 def give_back(tx: Tx, row: Row) -> None:
     """Give the machines of a cluster back."""
     computes.delete(tx, row["compute_id"], None)
-
-
-def autostop(tx: Tx, row: Row, minutes: int, *, down: bool) -> None:
-    """What happens to a cluster when it is idle."""
-    if minutes >= 0 and not down:
-        msg = (
-            f"cluster {row['name']!r} is on machines that keep nothing when they are stopped; "
-            "use --down to have it taken down instead"
-        )
-        raise RequestFailure("NotSupportedError", msg, cluster=row["name"])
-    tx.apply(k.ClusterAutostopSet(row["id"], minutes, down))
 
 
 def submit(tx: Tx, row: Row, user: str, task: wire.TaskConfig, *, setup: bool) -> int:
     """Queue a job on a cluster; returns its number."""
     number = row["next_job"]
     body = msgspec.to_builtins(task)
+    body["files"] = [*body.get("files", ()), *storages.take_in(tx, user, task.storages, row["id"])]
     if not setup:
         body.pop("setup", None)
     machine = task.machines[0]
@@ -180,20 +185,15 @@ def cancel_job(tx: Tx, job: Row, error: Any = None) -> None:
         return
     if job["stop_us"] is None:
         tx.apply(j.JobStopAsked(job["id"], tx.now_us, error))
-    for task_id in _tasks(job):
+    for task_id in clusters.tasks_of(job):
         tasks.cancel(tx, task_id)
 
 
-def _tasks(job: Row) -> Sequence[str]:
-    begun: dict[str, list[str]] = job["setup_tasks"] or {}
-    return [*begun.get("bring", ()), *begun.get("setup", ()), *(job["run_tasks"] or ())]
-
-
-def _fits(row: Row, task: wire.TaskConfig) -> None:
-    if task.num_nodes > row["num_nodes"]:
+def _fits(row: Row, task: wire.TaskConfig, *, resize: bool) -> None:
+    if task.num_nodes > row["num_nodes"] and not resize:
         msg = (
             f"cluster {row['name']!r} has {row['num_nodes']} nodes, and the task wants {task.num_nodes}; "
-            "launch it on another cluster"
+            "launch it on another cluster, or launch it with resize, which changes the number of nodes"
         )
         raise RequestFailure("ResourcesMismatchError", msg, cluster=row["name"])
     wanted = {(m.accelerator or "").lower() for m in task.machines} - {""}
@@ -208,9 +208,6 @@ def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules, ask
     task = body.task
     cluster_id = ids.new("cluster")
     compute_id = _compute(tx, asked, task.num_nodes, cluster_id, rules)
-    minutes = NEVER if body.idle_minutes_to_autostop is None else body.idle_minutes_to_autostop
-    if body.down and body.idle_minutes_to_autostop is None:
-        minutes = 0
     row = {
         "id": cluster_id,
         "name": name,
@@ -226,7 +223,7 @@ def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules, ask
             "image": asked.image,
         },
         "specs": [msgspec.to_builtins(spec) for spec in asked.specs],
-        "autostop_minutes": NEVER,
+        "autostop_minutes": cluster_power.NEVER,
         "autostop_down": False,
         "next_job": 1,
         "created_us": tx.now_us,
@@ -238,13 +235,13 @@ def _make(tx: Tx, name: str, user: str, body: wire.LaunchBody, rules: Rules, ask
     if made is None:
         msg = f"cluster {cluster_id} was written in this transaction and is not there"
         raise RuntimeError(msg)
-    if minutes >= 0:
-        autostop(tx, made, minutes, down=body.down)
+    cluster_power.autostop_if_asked(tx, made, body, rules)
     return made
 
 
-def _compute(tx: Tx, asked: machines.Asked, num_nodes: int, cluster_id: str, rules: Rules) -> str:
-    spec = v1.ComputeSpec(
+def spec_of(asked: machines.Asked, num_nodes: int) -> v1.ComputeSpec:
+    """What the engine is asked for."""
+    return v1.ComputeSpec(
         specs=asked.specs,
         nodes=v1.NodeBounds(desired=num_nodes),
         image=v1.Image(base=asked.image),
@@ -253,8 +250,13 @@ def _compute(tx: Tx, asked: machines.Asked, num_nodes: int, cluster_id: str, rul
         worker=v1.Worker(concurrency=JOBS_AT_ONCE, executor="process"),
         ttl=DAYS_OF_LEASE_S,
     )
-    body, owner = v1.ComputeCreate(spec=spec), owner_key(cluster_id)
+
+
+def _compute(tx: Tx, asked: machines.Asked, num_nodes: int, cluster_id: str, rules: Rules) -> str:
+    body, owner = v1.ComputeCreate(spec=spec_of(asked, num_nodes)), owner_key(cluster_id)
     try:
-        return computes.create(tx, body, rules, owner=owner, narrow=asked.narrow)
+        compute_id = computes.create(tx, body, rules, owner=owner, narrow=asked.narrow)
     except SkyError as refused:
         raise RequestFailure("ResourcesUnavailableError", refused.message) from refused
+    tx.apply(c.ComputeDisksKept(compute_id, num_nodes))
+    return compute_id

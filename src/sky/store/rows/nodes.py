@@ -65,6 +65,20 @@ def owners(connection: sa.Connection, tags: Sequence[str]) -> dict[str, Row]:
     return {row["id"]: row for row in found}
 
 
+def sellers(connection: sa.Connection, compute_ids: Sequence[str]) -> list[str]:
+    """The providers from which these computes have nodes that are not over."""
+    query = (
+        sa.select(nodes.c.provider_id)
+        .where(
+            nodes.c.compute_id.in_(list(compute_ids)),
+            nodes.c.provider_id.is_not(None),
+            nodes.c.state.not_in(literals(n.FINAL)),
+        )
+        .distinct()
+    )
+    return [row["provider_id"] for row in many(connection, query)]
+
+
 def machines_of(connection: sa.Connection, provider_id: str) -> int:
     """How many nodes that are not over have, or may have, a machine of that provider."""
     query = sa.select(sa.func.count()).where(

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
+from sky.domain.offer import Offer
 from sky.store.prepared import prepared
 from sky.store.schema import offers, providers
-from sky.store.sql import Row, one
+from sky.store.sql import Row, many, one
 from sky.store.tx import Tx
 
 
@@ -36,6 +38,26 @@ def kinds(connection: sa.Connection) -> list[str]:
     """The kinds of which there is a provider, in the order they were added."""
     query = sa.select(providers.c.kind).group_by(providers.c.kind).order_by(sa.func.min(providers.c.seq))
     return [row.kind for row in connection.execute(query)]
+
+
+def states(connection: sa.Connection) -> list[Row]:
+    """Of each provider, in the order they were added: its names, its error, and when it told its offers."""
+    query = sa.select(
+        providers.c.id,
+        providers.c.name,
+        providers.c.kind,
+        providers.c.last_error,
+        providers.c.offers_fetched_us,
+    )
+    return many(connection, query.order_by(providers.c.seq))
+
+
+def offers_of(connection: sa.Connection, provider_id: str | None = None) -> list[Offer]:
+    """The stored offers of a provider, or of all (None)."""
+    query = sa.select(offers.c.body)
+    if provider_id is not None:
+        query = query.where(offers.c.provider_id == provider_id)
+    return [msgspec.convert(row["body"], Offer) for row in many(connection, query)]
 
 
 def configs(connection: sa.Connection, ref: str) -> list[dict[str, Any]]:

@@ -11,11 +11,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.request import OPEN
+from sky.domain.request import OPEN, PENDING
 from sky.store.prepared import prepared
 from sky.store.schema_requests import request_lines, requests
 from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
+
+PENDING_MAX = 1_000
 
 
 def find(connection: sa.Connection, request_id: str) -> Row | None:
@@ -70,6 +72,17 @@ def say(tx: Tx, request_id: str, *texts: str) -> None:
     ]
     tx.connection.execute(sa.insert(request_lines), rows)
     tx.signal(f"request/{request_id}")
+
+
+def pending(connection: sa.Connection, limit: int = PENDING_MAX) -> list[str]:
+    """Requests that were not begun yet, oldest first."""
+    query = (
+        sa.select(requests.c.id)
+        .where(requests.c.finished_us.is_(None), requests.c.state == PENDING)
+        .order_by(requests.c.seq)
+        .limit(limit)
+    )
+    return [row["id"] for row in many(connection, query)]
 
 
 def lines(connection: sa.Connection, request_id: str, after: int, limit: int) -> list[tuple[int, str]]:

@@ -1,7 +1,7 @@
 """Clusters and their jobs as the records that requests answer with.
 
 Decides: the fields of a record. Never: decides a state. Follows: what a cluster costs is the sum of its
-machines.
+machines (``cluster_costs``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from sky.domain.cluster import STOPPING
 from sky.domain.money import to_usd
 from sky.store.rows import clusters
-from sky.store.schema import nodes
-from sky.store.sql import Row, many
+from sky.store.sql import Row
+from sky.store.views.cluster_costs import usages
+from sky.store.views.cluster_texts import asked_for, resources_text
 
 CLUSTERS_MAX = 10_000
 JOBS_MAX = 10_000
@@ -37,13 +38,17 @@ def handle(connection: sa.Connection, row: Row) -> dict[str, Any]:
     }
 
 
-def status(connection: sa.Connection, owner: str | None, names: Sequence[str] | None) -> list[dict[str, Any]]:
+def status(
+    connection: sa.Connection, owner: str | None, names: Sequence[str] | None, now_us: int
+) -> list[dict[str, Any]]:
     """Records of live clusters, newest first: those with these names, or all."""
     found = clusters.live(connection, owner, CLUSTERS_MAX)
-    return [record(connection, row) for row in found if names is None or row["name"] in names]
+    shown = [row for row in found if names is None or row["name"] in names]
+    used = usages(connection, [row["id"] for row in shown], now_us)
+    return [record(connection, row, used[row["id"]].cost_micro) for row in shown]
 
 
-def record(connection: sa.Connection, row: Row) -> dict[str, Any]:
+def record(connection: sa.Connection, row: Row, cost_micro: int) -> dict[str, Any]:
     """A cluster as it is shown."""
     compute = clusters.compute(connection, row["compute_id"])
     error = None if compute is None else compute["last_error"]
@@ -60,11 +65,13 @@ def record(connection: sa.Connection, row: Row) -> dict[str, Any]:
         "user_name": row["owner"],
         "nodes": row["num_nodes"],
         "nodes_ready": len(ready),
-        "resources": row["resources"],
+        "resources": asked_for(row),
+        "resources_str": resources_text(row["num_nodes"], row["resources"]["machines"]),
         "cloud": first.get("provider_kind"),
         "region": _offer(first, "region") if first else None,
         "instance_type": _offer(first, "instance_type") if first else None,
         "price_per_hour": to_usd(sum(node["price_micro"] for node in ready)),
+        "cost": to_usd(cost_micro),
         "status_message": None if error is None or row["state"] == "UP" else error["message"],
         "cluster_id": row["id"],
     }
@@ -81,7 +88,7 @@ def queue(connection: sa.Connection, row: Row, *, skip_finished: bool) -> list[d
             "submitted_at": _seconds(job["submitted_us"]),
             "start_at": _seconds(job["started_us"]),
             "end_at": _seconds(job["ended_us"]),
-            "resources": f"{job['num_nodes']}x",
+            "resources": resources_text(job["num_nodes"], job["body"].get("machines", ())),
             "status": job["state"],
             "log_path": f"~/sky_logs/{row['name']}/{job['number']}",
             "exit_codes": job["exit_codes"],
@@ -97,33 +104,6 @@ def job_states(connection: sa.Connection, row: Row, numbers: Sequence[int] | Non
         return {str(job["number"]): job["state"] for job in clusters.jobs(connection, row["id"], 1)}
     found = {number: clusters.job(connection, row["id"], number) for number in numbers}
     return {str(number): None if job is None else job["state"] for number, job in found.items()}
-
-
-def costs(connection: sa.Connection, owner: str | None) -> list[dict[str, Any]]:
-    """What each cluster has used of machines, those that are gone included."""
-    found = clusters.every(connection, owner, CLUSTERS_MAX)
-    return [_cost(connection, row) for row in found]
-
-
-def _cost(connection: sa.Connection, row: Row) -> dict[str, Any]:
-    query = sa.select(
-        nodes.c.price_micro, nodes.c.launched_us, nodes.c.terminated_us, nodes.c.last_seen_us
-    ).where(nodes.c.compute_id == row["compute_id"], nodes.c.launched_us.is_not(None))
-    used = cost = 0
-    for node in many(connection, query):
-        until = node["terminated_us"] or node["last_seen_us"] or node["launched_us"]
-        seconds = max(0, until - node["launched_us"]) // SECOND_US
-        used += seconds
-        cost += node["price_micro"] * seconds // 3_600
-    return {
-        "name": row["name"],
-        "launched_at": row["launched_us"] // SECOND_US,
-        "duration": used,
-        "num_nodes": row["num_nodes"],
-        "resources": row["resources"],
-        "status": None if row["removed_us"] is not None else row["state"],
-        "total_cost": to_usd(cost),
-    }
 
 
 def _offer(node: Mapping[str, Any], name: str) -> Any:

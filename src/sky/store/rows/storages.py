@@ -1,0 +1,63 @@
+"""Storages as rows: a name of its owner, and the archive that is its content.
+
+Decides: nothing. Never: holds content; that is a blob. Follows: who uses a storage is read from the jobs that
+are under way, so that no count of users can be wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.store.schema_requests import cluster_jobs, storages
+from sky.store.sql import Row, many, one
+from sky.store.tx import Tx
+
+STORAGES_MAX = 1_000
+JOBS_MAX = 10_000
+
+
+def find(connection: sa.Connection, owner: str, name: str) -> Row | None:
+    """An owner's storage of that name."""
+    return one(connection, sa.select(storages).where(storages.c.owner == owner, storages.c.name == name))
+
+
+def of(connection: sa.Connection, owner: str | None) -> list[Row]:
+    """Storages by name: of one owner, or of all (None)."""
+    query = sa.select(storages).order_by(storages.c.name, storages.c.owner).limit(STORAGES_MAX)
+    return many(connection, query if owner is None else query.where(storages.c.owner == owner))
+
+
+def used(connection: sa.Connection) -> set[tuple[str, str]]:
+    """(owner, name) of each storage that a job under way names."""
+    query = (
+        sa.select(cluster_jobs.c.owner, cluster_jobs.c.body)
+        .where(cluster_jobs.c.ended_us.is_(None))
+        .limit(JOBS_MAX)
+    )
+    return {
+        (row["owner"], use["name"])
+        for row in many(connection, query)
+        for use in row["body"].get("storages", ())
+    }
+
+
+def write(tx: Tx, owner: str, name: str, **values: Any) -> None:
+    """Add a storage, or change one."""
+    changed = tx.connection.execute(
+        sa.update(storages).where(storages.c.owner == owner, storages.c.name == name).values(**values)
+    )
+    if changed.rowcount == 0:
+        row = {"owner": owner, "name": name, "created_us": tx.now_us, "cluster_id": None, **values}
+        tx.connection.execute(sa.insert(storages), row)
+
+
+def remove(tx: Tx, owner: str, name: str) -> None:
+    """Forget a storage."""
+    tx.connection.execute(sa.delete(storages).where(storages.c.owner == owner, storages.c.name == name))
+
+
+def remove_of_cluster(tx: Tx, cluster_id: str) -> None:
+    """Forget the storages that go with a cluster."""
+    tx.connection.execute(sa.delete(storages).where(storages.c.cluster_id == cluster_id))
