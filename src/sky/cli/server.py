@@ -26,7 +26,12 @@ app = noun("server")
 FOLLOW_S = 0.2
 LINES_MAX = 1_000_000
 PORT_MAX = 65_535
-UNLESS_SAID = {"--jobs": "true", "--allow-host-jobs": "false", "--upstreams": "local"}
+UNLESS_SAID = {
+    "--jobs": "true",
+    "--allow-host-jobs": "false",
+    "--upstreams": "local",
+    "--behind-proxy": "false",
+}
 READ_BYTES = 256 * 1024
 
 
@@ -37,6 +42,7 @@ def _as_json(status: daemon.Status) -> dict[str, object]:
         "pid": status.pid,
         "release": status.release,
         "home": str(status.home),
+        **({"public": status.public} if status.public else {}),
     }
 
 
@@ -53,6 +59,7 @@ def _refuse_if_named_elsewhere(what: str) -> None:
     "sky server start",
     "sky server start --port 0 --database /srv/sky.db",
     "sky server start --allow-host-jobs",
+    "sky server start --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
     "sky server start --foreground",
 )
 def start(
@@ -75,6 +82,14 @@ def start(
     upstreams: Annotated[
         str | None, Parameter(metavar="KINDS", help="Providers that paid jobs may use, by comma [local].")
     ] = None,
+    tls_cert: Annotated[
+        Path | None, Parameter(metavar="FILE", help="Serve over TLS: the certificate with its chain, PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, Parameter(metavar="FILE", help="The key of that certificate.")] = None,
+    behind_proxy: Annotated[
+        bool | None,
+        Parameter(negative=(), help="A reverse proxy on this computer does TLS, and says who asks."),
+    ] = None,
     foreground: Annotated[
         bool, Parameter(negative=(), help="Be the daemon, in this terminal, until Ctrl-C.")
     ] = False,
@@ -93,20 +108,25 @@ def start(
         raise usage(f"--timeout {timeout:g} leaves no time", "give seconds greater than 0")
     if database and "://" not in database:
         database = str(Path(database).expanduser().absolute())
-    selling = _selling(jobs, allow_host_jobs, catalogue, upstreams)
+    more = {
+        **_selling(jobs, allow_host_jobs, catalogue, upstreams),
+        **_reaching(tls_cert, tls_key, behind_proxy),
+    }
     if foreground:
-        return _be_the_daemon(host, port, database, selling)
+        return _be_the_daemon(host, port, database, more)
     output.progress("starting the daemon …")
-    extra = tuple(word for pair in selling.items() for word in pair)
+    extra = tuple(word for pair in more.items() for word in pair)
     found = daemon.start(host=host, port=port, database=database, timeout_s=timeout, extra=extra)
     output.clear_progress()
     if not found.started:
-        _refuse_if_other(found, host, port, database, selling)
+        _refuse_if_other(found, host, port, database, more)
     if output_ == "json":
         output.json(_as_json(daemon.status()))
     else:
         how = "started" if found.started else "runs already"
         output.say(f"{how}: {found.url} (process {found.pid})")
+        if found.public:
+            output.say(f"for others, with a token: {found.public}")
     return 0
 
 
@@ -125,15 +145,28 @@ def _selling(
     return {option: value for option, value in given.items() if value is not None}
 
 
+def _reaching(tls_cert: Path | None, tls_key: Path | None, behind_proxy: bool | None) -> dict[str, str]:
+    """The daemon's options that are about others reaching it."""
+    for option, path in (("--tls-cert", tls_cert), ("--tls-key", tls_key)):
+        if path is not None and not path.is_file():
+            raise usage(f"{option}: there is no file {path}", "name a PEM file")
+    given = {
+        "--tls-cert": None if tls_cert is None else str(tls_cert.expanduser().absolute()),
+        "--tls-key": None if tls_key is None else str(tls_key.expanduser().absolute()),
+        "--behind-proxy": None if behind_proxy is None else str(behind_proxy).lower(),
+    }
+    return {option: value for option, value in given.items() if value is not None}
+
+
 def _refuse_if_other(
     found: daemon.Daemon,
     host: str | None,
     port: int | None,
     database: str | None,
-    selling: dict[str, str],
+    more: dict[str, str],
 ) -> None:
     """A daemon that runs elsewhere, or over another database, than was asked for is not that daemon."""
-    at = urlsplit(found.url)
+    at = urlsplit(found.public or found.url)
     here = "127.0.0.1" if host == "localhost" else host
     own = str(daemon.home_dir() / "sky.db")
     kept = (daemon.option_of(found.pid, "--database") if found.pid else None) or own
@@ -146,7 +179,7 @@ def _refuse_if_other(
         )
         if wanted is not None and wanted != has
     ]
-    for option, wanted in selling.items():
+    for option, wanted in more.items():
         has = daemon.option_of(found.pid, option) if found.pid else None
         if wanted != (has or UNLESS_SAID.get(option)):
             wrong.append(f"{option} {wanted}")
@@ -158,7 +191,7 @@ def _refuse_if_other(
         raise CliError("already_running", message, hint, REFUSED)
 
 
-def _be_the_daemon(host: str | None, port: int | None, database: str | None, selling: dict[str, str]) -> int:
+def _be_the_daemon(host: str | None, port: int | None, database: str | None, more: dict[str, str]) -> int:
     running = daemon.status()
     if running.running:
         raise CliError(
@@ -168,7 +201,7 @@ def _be_the_daemon(host: str | None, port: int | None, database: str | None, sel
             REFUSED,
         )
     running.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    extra = tuple(word for pair in selling.items() for word in pair)
+    extra = tuple(word for pair in more.items() for word in pair)
     words = daemon.command_line(running.home, host=host, port=port, database=database, extra=extra)
     os.execv(words[0], words)
 
@@ -209,6 +242,7 @@ def status(*, output_: Output = "table") -> int:
             [
                 ("state", output.Cell("running", "good")),
                 ("url", found.url),
+                *((("for others", found.public),) if found.public else ()),
                 ("process", found.pid),
                 ("release", found.release),
                 ("home", found.home),

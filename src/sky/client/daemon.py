@@ -42,12 +42,14 @@ _clock = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A daemon that answered. ``pid`` is None when it was named by SKY_URL; ``started`` by this call."""
+    """A daemon that answered. ``pid`` is None when it was named by SKY_URL; ``started`` by this call;
+    ``public`` is where others than its own user reach it."""
 
     url: str
     pid: int | None = None
     release: str | None = None
     started: bool = False
+    public: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Status:
     pid: int | None = None
     release: str | None = None
     stale: bool = False
+    public: str | None = None
 
 
 home_dir = endpoints.home_dir
@@ -145,7 +148,15 @@ def status(home: str | os.PathLike[str] | None = None) -> Status:
     if recorded.url is None:
         return Status(False, folder)
     running = _is_live(recorded.url)
-    return Status(running, folder, recorded.url, recorded.pid, recorded.release, stale=not running)
+    return Status(
+        running,
+        folder,
+        recorded.url,
+        recorded.pid,
+        recorded.release,
+        stale=not running,
+        public=recorded.public,
+    )
 
 
 def stop(home: str | os.PathLike[str] | None = None, *, timeout_s: float = STOP_S) -> Status:
@@ -201,6 +212,7 @@ class _Record(msgspec.Struct, frozen=True):
     url: str | None = None
     pid: int | None = None
     release: str | None = None
+    public: str | None = None
 
 
 _records = msgspec.json.Decoder(_Record)
@@ -223,7 +235,7 @@ def _recorded_and_live(folder: Path) -> Daemon | None:
     recorded = _recorded(folder)
     if recorded.url is None or not _is_live(recorded.url):
         return None
-    return Daemon(recorded.url, recorded.pid, recorded.release)
+    return Daemon(recorded.url, recorded.pid, recorded.release, public=recorded.public)
 
 
 def _recorded_and_there(folder: Path) -> Daemon | None:
@@ -231,7 +243,7 @@ def _recorded_and_there(folder: Path) -> Daemon | None:
     recorded = _recorded(folder)
     if recorded.url is None or recorded.pid is None or not _is_daemon_of(recorded.pid, folder):
         return None
-    return Daemon(recorded.url, recorded.pid, recorded.release)
+    return Daemon(recorded.url, recorded.pid, recorded.release, public=recorded.public)
 
 
 def _when_it_answers(folder: Path, deadline_s: float, timeout_s: float) -> Daemon | None:
@@ -352,7 +364,7 @@ def _wait_until_live(
             raise DaemonStartFailed(_with_log(f"the daemon {how} while starting", folder, log_from))
         recorded = _recorded(folder)
         if recorded.url and recorded.pid == child.pid and _is_live(recorded.url):
-            return Daemon(recorded.url, child.pid, recorded.release, started=True)
+            return Daemon(recorded.url, child.pid, recorded.release, started=True, public=recorded.public)
         if _clock.monotonic_s() > deadline_s:
             raise DaemonStartFailed(_with_log("the daemon did not answer in time", folder, log_from))
         time.sleep(POLL_S)
