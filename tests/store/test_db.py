@@ -21,7 +21,8 @@ from tests.store.support import empty, execution_row, inline, task_row, wakes
 from sky.domain.errors import Busy, NotFound, StorageFull
 from sky.kit.clock import ManualClock, SystemClock
 from sky.store import schema
-from sky.store.db import Committed, Database
+from sky.store.commits import Committed
+from sky.store.db import Database
 from sky.store.engine import explain
 from sky.store.line import PASSES_PER_COMMIT_MAX, VERBS_PER_COMMIT_MAX, WRITES_WAITING_MAX
 from sky.store.tx import ConflictError, Tx

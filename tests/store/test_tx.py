@@ -15,7 +15,8 @@ from sky.domain.errors import IdempotencyConflict, NotFound
 from sky.domain.lifecycle import IllegalMoveError
 from sky.kit.clock import ManualClock
 from sky.store import events, schema
-from sky.store.db import Committed, Database
+from sky.store.commits import Committed
+from sky.store.db import Database
 from sky.store.tx import IDEMPOTENCY_KEPT_US, ConflictError, Event, Tx
 from sky.wire import v1
 

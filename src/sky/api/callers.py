@@ -18,7 +18,8 @@ import structlog
 from sky.domain.errors import SkyError, Unauthorized
 from sky.domain.user import NAME, NAME_EXPECTED, Caller, Role, lesser
 from sky.kit.clock import SECOND_US, Clock, to_datetime
-from sky.store.db import Committed, Database
+from sky.store.commits import Committed
+from sky.store.db import Database
 from sky.store.rows import users as rows
 from sky.store.sql import Row
 from sky.verbs import users as verbs

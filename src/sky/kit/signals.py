@@ -57,6 +57,11 @@ class Signals:
         for event in self._waiting.get(key, ()):
             event.set()
 
+    def fire_all(self) -> None:
+        """Wake everybody."""
+        for key in list(self._waiting):
+            self.fire(key)
+
     def add(self, key: str, event: asyncio.Event) -> None:
         """Called by a ``Listener`` as it begins to wait."""
         self._waiting.setdefault(key, set()).add(event)

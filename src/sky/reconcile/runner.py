@@ -26,6 +26,8 @@ _log = structlog.get_logger(__name__)
 TICK_S = 1.0
 CLAIM_S = 30.0
 """How long a claim is relied on. The row says twice that, so that it is renewed long before it is over."""
+SHARED_CLAIM_S = 3.0
+"""The same where several daemons share a database."""
 PASSES_AT_ONCE_MAX = 64
 """Of those that only decide, and of each loop that calls out: whoever does not answer one loop (a customer's
 webhook endpoints, a provider) keeps no decision waiting, and no other loop."""
@@ -36,7 +38,11 @@ CONFLICT_RETRY_US = 20_000
 
 
 class Runner:
-    """The loops of one daemon. ``holder`` names it in claims; ``hints`` False throws every wake away."""
+    """The loops of one daemon. ``holder`` names it in claims; ``hints`` False throws every wake away.
+
+    ``shared``: other daemons run the same loops on the same database. Then a claim is short, since its holder
+    may be killed and not come back; and a pass that only decides takes none, since it is one transaction.
+    """
 
     def __init__(
         self,
@@ -46,8 +52,11 @@ class Runner:
         *,
         holder: str,
         hints: bool = True,
+        shared: bool = False,
     ) -> None:
         self._db = db
+        self._shared = shared
+        self._claim_s = SHARED_CLAIM_S if shared else CLAIM_S
         self._clock = clock
         self._loops: Mapping[str, InnerLoop | OuterLoop] = {loop.name: loop for loop in loops}
         self._holder = holder
@@ -98,7 +107,7 @@ class Runner:
 
     async def _renew(self) -> None:
         """Go on holding the keys of calls that take long: no other daemon is to begin beside them."""
-        soon_s = self._clock.monotonic_s() + CLAIM_S / 2
+        soon_s = self._clock.monotonic_s() + self._claim_s / 2
         due = [key for key in self._calling if self._claims.get(key, 0.0) < soon_s]
         if due:
             await self._db.write(lambda tx: [self._claim(tx, key) for key in due], later=True)
@@ -180,7 +189,7 @@ class Runner:
 
     async def _inner(self, loop: InnerLoop, key: str, key_id: str) -> int | None:
         def work(tx: Tx) -> int | None:
-            if not self._claimed(tx, key):
+            if not self._may_decide(tx, key):
                 return None
             seen = passes.version(tx.connection, key)
             done = loop.look(tx, key_id)
@@ -217,23 +226,26 @@ class Runner:
         """One pass of an inner loop inside the transaction that made its key due; False: not now."""
         name, key_id = key.split("/", 1)
         loop = self._loops[name]
-        if not isinstance(loop, InnerLoop) or not self._claimed(tx, key):
+        if not isinstance(loop, InnerLoop) or not self._may_decide(tx, key):
             return False
         done = loop.look(tx, key_id)
         return done.due_us is None and passes.note(tx, key, due_us=None, decision=done.why)
+
+    def _may_decide(self, tx: Tx, key: str) -> bool:
+        return self._shared or self._claimed(tx, key)
 
     def _claimed(self, tx: Tx, key: str) -> bool:
         return self._claims.get(key, 0.0) > self._clock.monotonic_s() or self._claim(tx, key)
 
     def _claim(self, tx: Tx, key: str) -> bool:
         now_s = self._clock.monotonic_s()
-        if not passes.claim(tx, key, self._holder, tx.now_us + round(2 * CLAIM_S * SECOND_US)):
+        if not passes.claim(tx, key, self._holder, tx.now_us + round(2 * self._claim_s * SECOND_US)):
             self._claims.pop(key, None)
             return False
         if len(self._claims) > 10_000:
             # Copied first: it is changed here in the thread that writes, and in the event loop.
             self._claims = {k: until for k, until in dict(self._claims).items() if until > now_s}
-        self._claims[key] = now_s + CLAIM_S
+        self._claims[key] = now_s + self._claim_s
         return True
 
     async def _failed(self, key: str, error: Exception) -> int | None:

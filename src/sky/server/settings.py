@@ -216,6 +216,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else (found[1], f"{found[2]}/" if found[2] else "")
 
     @property
+    def shares_database(self) -> bool:
+        """Whether other daemons may be on the same database."""
+        return self.database_url.startswith("postgresql")
+
+    @property
     def database_url(self) -> str:
         """The database as SQLAlchemy names it."""
         if self.database is None:

@@ -53,8 +53,10 @@ from sky.server.listing import Listing
 from sky.server.selling import bridge_of, sealing_of, selling_of
 from sky.server.settings import Settings
 from sky.store.blobs import Blobs
-from sky.store.db import Committed, Database
+from sky.store.commits import Committed
+from sky.store.db import Database
 from sky.store.events import Hub
+from sky.store.neighbours import Neighbours
 from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.verbs.job_steps import JobRules
@@ -80,7 +82,9 @@ class Daemon:
 def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callable[[], str]) -> Daemon:
     """The daemon that ``settings`` describe."""
     keys = Keys(settings.home)
-    db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync)
+    holder = holder_of(settings.home)
+    beside = Neighbours(settings.database_url, holder) if settings.shares_database else None
+    db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync, neighbours=beside)
     blobs = Blobs(db, settings.home / "blobs", full_sync=settings.full_sync)
     context = Context(settings.home, deployment_of(keys), clock)
     masks = Masks([keys.token])
@@ -109,7 +113,8 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         pool,
         keys.node_token_hash,
         agent_for,
-        holder=holder_of(settings.home),
+        holder=holder,
+        shared=settings.shares_database,
         jobs=jobs,
         sealing=sealing_of(settings, keys),
         bridge=bridge,
@@ -177,6 +182,7 @@ def make_runner(
     *,
     holder: str = "embedded",
     hints: bool = True,
+    shared: bool = False,
     jobs: JobRules | None = None,
     sealing: Sealing | None = None,
     bridge: Bridge | None = None,
@@ -205,7 +211,7 @@ def make_runner(
         loops.append(Webhooks(db, clock, sealing))
     if bridge is not None:
         loops.append(Holds(db, clock, bridge))
-    runner = Runner(db, clock, loops, holder=holder, hints=hints)
+    runner = Runner(db, clock, loops, holder=holder, hints=hints, shared=shared)
     if hints:
         db.follow(frozenset({Dispatch.name, Requests.name}), runner.follow)
     return runner
@@ -218,6 +224,8 @@ def connect_listeners(db: Database, runner: Runner, signals: Signals, hub: Hub) 
         for key in committed.keys:
             if key.startswith("~"):
                 signals.fire(key[1:])
+        if committed.anything:
+            signals.fire_all()
         hub.on_commit(committed)
         runner.wake(committed.keys)
 

@@ -13,54 +13,32 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from sky.domain.errors import Busy
+from sky.domain.errors import Busy, SkyError
 from sky.kit import faults
 from sky.kit.clock import Clock
+from sky.store.commits import (
+    ANYTHING,
+    Attended,
+    Committed,
+    Follower,
+    Job,
+    Listener,
+    Outcome,
+    made_by,
+    nothing,
+)
 from sky.store.engine import BUSY_TIMEOUT_MS, READER_THREADS, explain, make_engine
 from sky.store.line import WRITES_WAITING_MAX, Line
+from sky.store.neighbours import Neighbours
 from sky.store.prepared import say
 from sky.store.tx import Event, Tx, WakeRule
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What a commit made true: recorded events in their order, and keys whose loops should look."""
-
-    events: tuple[Event, ...]
-    keys: tuple[str, ...]
-
-
-Listener = Callable[[Committed], None]
-Follower = Callable[[Tx, str], bool]
-
-
-@dataclass(slots=True)
-class _Job:
-    verb: Callable[[Tx], Any]
-    done: asyncio.Future[Any] | None
-
-
-@dataclass(slots=True)
-class _Outcome:
-    job: _Job
-    value: Any = None
-    error: BaseException | None = None
-    tx: Tx | None = field(default=None)
-    attended: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Attended:
-    verb: Callable[[Tx], Any]
-    take: Callable[[Any, BaseException | None], None]
 
 
 class Database:
@@ -75,10 +53,12 @@ class Database:
         threaded: bool = True,
         full_sync: bool = False,
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.url = url
         self.clock = clock
         self._wakes = wakes
+        self._neighbours = neighbours
         self._threaded = threaded
         self._writer_engine = make_engine(
             url, writer=True, full_sync=full_sync, busy_timeout_ms=busy_timeout_ms
@@ -87,9 +67,9 @@ class Database:
         self._listeners: list[Listener] = []
         self._follower: Follower | None = None
         self._followed: frozenset[str] = frozenset()
-        self._attended: dict[str, _Attended] = {}
-        self._ran: list[tuple[_Attended, _Outcome]] = []
-        self._line: Line[_Job] = Line()
+        self._attended: dict[str, Attended] = {}
+        self._ran: list[tuple[Attended, Outcome]] = []
+        self._line: Line[Job] = Line()
         self._readers = ThreadPoolExecutor(READER_THREADS, "sky-read") if threaded else None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -124,7 +104,7 @@ class Database:
         is what it raised, or why the transaction was not committed. Returns how to stop. Of a key that is
         attended twice, the newer one is.
         """
-        mine = self._attended["~" + key] = _Attended(verb, take)
+        mine = self._attended["~" + key] = Attended(verb, take)
 
         def stop() -> None:
             if self._attended.get("~" + key) is mine:
@@ -137,11 +117,16 @@ class Database:
         if self._threaded and self._thread is None:
             self._loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._write_forever, name="sky-write", daemon=True)
+            if self._neighbours is not None:
+                self._read_here(self._neighbours.begin)
+                self._neighbours.listen(self._hear)
             self._thread.start()
 
     def close(self) -> None:
         """Finish what was accepted, then close every connection. What comes later is refused as busy."""
         self._closed = True
+        if self._neighbours is not None:
+            self._neighbours.close()
         if self._thread is not None:
             self._line.end()
             self._thread.join()
@@ -165,7 +150,7 @@ class Database:
         if not self._threaded:
             return self._write_here(verb)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if not self._line.put(_Job(verb, done), later=later):
+        if not self._line.put(Job(verb, done), later=later):
             raise Busy(f"{WRITES_WAITING_MAX} writes are waiting already; try again", after_s=1.0)
         return await done
 
@@ -197,7 +182,7 @@ class Database:
 
     def _write_here(self, verb: Callable[[Tx], T]) -> T:
         try:
-            outcomes = self._commit([_Job(verb, None)])
+            outcomes = self._commit([Job(verb, None)])
         except Exception as error:
             self._give(self._ran, error)
             raise
@@ -205,7 +190,7 @@ class Database:
         if outcome.error is not None:
             raise outcome.error
         faults.point("after commit")
-        self._tell(outcomes)
+        self._tell(made_by(outcomes))
         self._give(self._ran, None)
         return outcome.value
 
@@ -213,25 +198,56 @@ class Database:
         while jobs := self._line.take():
             self._serve(jobs)
 
-    def _serve(self, jobs: list[_Job]) -> None:
+    def _serve(self, jobs: list[Job]) -> None:
         broken: BaseException | None = None
+        jobs, heard = self._sorted(jobs)
         try:
-            outcomes = self._commit(jobs)
+            outcomes = self._commit(jobs) if jobs else []
         except BaseException as error:
             broken = error
-            outcomes = [_Outcome(job, error=error) for job in jobs]
+            outcomes = [Outcome(job, error=error) for job in jobs]
+        told = self._with_missed(made_by(outcomes), heard)
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._finish, outcomes, broken, self._ran)
+            loop.call_soon_threadsafe(self._finish, outcomes, broken, self._ran, told)
+
+    def _hear(self, keys: tuple[str, ...] | None) -> None:
+        """Another daemon has committed. What is heard waits in line as what is written does: in order."""
+        heard = ANYTHING if keys is None else frozenset(keys)
+        self._line.put(Job(nothing, None, heard), later=False)
+
+    def _sorted(self, jobs: list[Job]) -> tuple[list[Job], frozenset[str]]:
+        """What is to be written, and what was heard; of that, what is attended here is written too."""
+        heard = frozenset[str]().union(*(job.heard for job in jobs if job.heard is not None))
+        rest = [job for job in jobs if job.heard is None]
+        mine = [key for key in list(self._attended) if key in heard or heard >= ANYTHING]
+        if mine:
+            rest.append(Job(lambda tx: [tx.signal(key[1:]) for key in mine], None, heard))
+        return rest, heard - set(mine)
+
+    def _with_missed(self, made: Committed, heard: frozenset[str]) -> Committed:
+        """What this daemon tells its own readers: first what others have recorded before it."""
+        if self._neighbours is None or not (heard or made.events):
+            return made
+        try:
+            missed = self._read_here(lambda c: self._neighbours_missed(c, made.events))
+        except SkyError:  # a reader is told at the next commit, or comes back with its cursor
+            missed = ()
+        keys = tuple(dict.fromkeys((*made.keys, *sorted(heard - ANYTHING))))
+        return Committed((*missed, *made.events), keys, anything=heard >= ANYTHING)
+
+    def _neighbours_missed(self, connection: sa.Connection, own: Sequence[Event]) -> tuple[Event, ...]:
+        return () if self._neighbours is None else self._neighbours.missed(connection, own)
 
     def _finish(
         self,
-        outcomes: Sequence[_Outcome],
+        outcomes: Sequence[Outcome],
         broken: BaseException | None,
-        ran: Sequence[tuple[_Attended, _Outcome]],
+        ran: Sequence[tuple[Attended, Outcome]],
+        told: Committed,
     ) -> None:
         try:
-            self._tell(outcomes)
+            self._tell(told)
         finally:
             try:
                 self._give(ran, broken)
@@ -239,7 +255,7 @@ class Database:
                 for outcome in outcomes:
                     self._answer(outcome)
 
-    def _answer(self, outcome: _Outcome) -> None:
+    def _answer(self, outcome: Outcome) -> None:
         done = outcome.job.done
         if done is None or done.done():  # whoever asked has stopped waiting; it is written all the same
             return
@@ -248,23 +264,18 @@ class Database:
         else:
             done.set_result(outcome.value)
 
-    def _give(self, ran: Sequence[tuple[_Attended, _Outcome]], broken: BaseException | None) -> None:
+    def _give(self, ran: Sequence[tuple[Attended, Outcome]], broken: BaseException | None) -> None:
         """Hand out what was read for those who attend."""
         for attended, outcome in ran:
             error = broken or outcome.error
             attended.take(outcome.value if error is None else None, error)
 
-    def _tell(self, outcomes: Sequence[_Outcome]) -> None:
-        done = [o.tx for o in outcomes if o.tx is not None]
-        events = tuple(e for tx in done for e in tx.events)
-        attended = {o.attended for o in outcomes}
-        keys = tuple(dict.fromkeys(k for tx in done for k in tx.keys if k not in attended))
-        if events or keys:
-            committed = Committed(events, keys)
+    def _tell(self, committed: Committed) -> None:
+        if committed.events or committed.keys or committed.anything:
             for listener in self._listeners:
                 listener(committed)
 
-    def _commit(self, jobs: Sequence[_Job]) -> list[_Outcome]:
+    def _commit(self, jobs: Sequence[Job]) -> list[Outcome]:
         self._ran = []
         try:
             if self._writer is None:
@@ -275,6 +286,7 @@ class Database:
                 outcomes += self._follow(connection, [o.tx for o in outcomes if o.tx is not None])
                 outcomes += self._attend(connection, [o.tx for o in outcomes if o.tx is not None])
                 if any(o.tx is not None for o in outcomes):
+                    self._say(connection, outcomes)
                     faults.point("before commit")
         except DBAPIError as error:
             self._drop_writer()
@@ -282,8 +294,16 @@ class Database:
         except _Refused as refused:
             if isinstance(refused.__cause__, DBAPIError):
                 self._drop_writer()
-            return [_Outcome(jobs[0], error=refused.error)]
+            return [Outcome(jobs[0], error=refused.error)]
         return outcomes
+
+    def _say(self, connection: sa.Connection, outcomes: Sequence[Outcome]) -> None:
+        """Tell the daemons beside this one what this transaction makes true."""
+        if self._neighbours is None:
+            return
+        made = made_by([outcome for outcome in outcomes if outcome.job.heard is None])
+        if made.events or made.keys:
+            self._neighbours.say(connection, made.events[-1].seq if made.events else 0, made.keys)
 
     def _drop_writer(self) -> None:
         """The next commit opens a connection of its own: this one may be in any state."""
@@ -291,7 +311,7 @@ class Database:
         if connection is not None:
             connection.close()
 
-    def _run(self, connection: sa.Connection, job: _Job, *, alone: bool) -> _Outcome:
+    def _run(self, connection: sa.Connection, job: Job, *, alone: bool) -> Outcome:
         tx = Tx(connection, self.clock.now_us(), self._wakes, self._followed)
         if not alone:
             say(connection, "SAVEPOINT verb")
@@ -303,13 +323,13 @@ class Database:
                 raise _Refused(error) from error
             self._undo(connection, error)
             known = explain(error) if isinstance(error, DBAPIError) else None
-            return _Outcome(job, error=known or error)
+            return Outcome(job, error=known or error)
         if not alone:
             say(connection, "RELEASE verb")
-        return _Outcome(job, value, tx=tx)
+        return Outcome(job, value, tx=tx)
 
-    def _follow(self, connection: sa.Connection, done: Sequence[Tx]) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
+    def _follow(self, connection: sa.Connection, done: Sequence[Tx]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
         for key in dict.fromkeys(key for tx in done for key in tx.following):
             tx = Tx(connection, self.clock.now_us(), self._wakes)
             say(connection, "SAVEPOINT verb")
@@ -325,11 +345,11 @@ class Database:
                 tx.flush()
             else:
                 say(connection, "RELEASE verb")
-            outcomes.append(_Outcome(_Job(lambda _: None, None), tx=tx))
+            outcomes.append(Outcome(Job(lambda _: None, None), tx=tx))
         return outcomes
 
-    def _attend(self, connection: sa.Connection, done: Sequence[Tx]) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
+    def _attend(self, connection: sa.Connection, done: Sequence[Tx]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
         if not self._attended:
             return outcomes
         for key in dict.fromkeys(key for tx in done for key in tx.keys if key in self._attended):
@@ -337,7 +357,7 @@ class Database:
             if attended is None:  # it stopped just now
                 continue
             tx = Tx(connection, self.clock.now_us(), self._wakes)
-            outcome = _Outcome(_Job(attended.verb, None), attended=key)
+            outcome = Outcome(Job(attended.verb, None), attended=key)
             say(connection, "SAVEPOINT verb")
             try:
                 outcome.value = attended.verb(tx)

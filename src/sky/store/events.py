@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from sky.store.db import Committed
+from sky.store.commits import Committed
 from sky.store.schema import counters, events
 from sky.store.tx import Event, Tx
 
