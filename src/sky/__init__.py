@@ -112,6 +112,16 @@ if TYPE_CHECKING:
     from sky.client.sdk import stream_and_get as stream_and_get
     from sky.client.sdk import tail_logs as tail_logs
     from sky.client.sdk import validate as validate
+    from sky.client.tasks.clouds import AWS as AWS
+    from sky.client.tasks.clouds import GCP as GCP
+    from sky.client.tasks.clouds import SSH as SSH
+    from sky.client.tasks.clouds import Azure as Azure
+    from sky.client.tasks.clouds import K8s as K8s
+    from sky.client.tasks.clouds import Kubernetes as Kubernetes
+    from sky.client.tasks.dag import Dag as Dag
+    from sky.client.tasks.resources import Resources as Resources
+    from sky.client.tasks.storage import Storage as Storage
+    from sky.client.tasks.task import Task as Task
     from sky.client.together import gather as gather
     from sky.client.together import mapped as map
 
@@ -145,6 +155,11 @@ _WHERE = {
         "start status stop storage_delete storage_ls stream_and_get tail_logs validate"
     ),
     "resources": "Image Local Options PipIndex Plugin Provider Retry Spec Volume Worker",
+    "tasks.clouds": "AWS Azure GCP K8s Kubernetes SSH",
+    "tasks.dag": "Dag",
+    "tasks.resources": "Resources",
+    "tasks.storage": "Storage",
+    "tasks.task": "Task",
     "together": "gather",
 }
 _HOMES = {name: (f"sky.client.{module}", name) for module, names in _WHERE.items() for name in names.split()}
@@ -155,6 +170,9 @@ _HOMES["map"] = ("sky.client.together", "mapped")
 _HOMES["__version__"] = ("sky.kit.version", "VERSION")
 
 __all__ = [
+    "AWS",
+    "GCP",
+    "SSH",
     "AccessDenied",
     "ApiError",
     "App",
@@ -163,6 +181,7 @@ __all__ = [
     "AsyncCompute",
     "AsyncJob",
     "AsyncJobs",
+    "Azure",
     "CallError",
     "CapabilityMismatch",
     "ClusterStatus",
@@ -173,6 +192,7 @@ __all__ = [
     "DaemonStartFailed",
     "DaemonStopFailed",
     "DaemonUnreachable",
+    "Dag",
     "DuplicationNotAcknowledged",
     "Function",
     "Future",
@@ -187,6 +207,8 @@ __all__ = [
     "JobRefused",
     "JobStatus",
     "Jobs",
+    "K8s",
+    "Kubernetes",
     "LeaseHeld",
     "Local",
     "NotEntered",
@@ -203,10 +225,13 @@ __all__ = [
     "RateLimited",
     "RequestId",
     "RequestStatus",
+    "Resources",
     "Retry",
     "SkyError",
     "Spec",
     "StatusRefreshMode",
+    "Storage",
+    "Task",
     "TaskCancelled",
     "TaskFailed",
     "TaskIndeterminate",

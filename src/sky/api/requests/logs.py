@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator
+from itertools import groupby
 from typing import Annotated, Any
 
 from litestar.response.base import ASGIResponse
@@ -78,7 +79,7 @@ async def _lines(
     ask: Ask, cluster: Row, number: int, body: wire.LogsBody, after: int
 ) -> AsyncIterator[bytes]:
     unit = ask.unit
-    kept: deque[bytes] | None = deque(maxlen=body.tail) if body.tail else None
+    kept: deque[tuple[int, str]] | None = deque(maxlen=body.tail) if body.tail else None
     while True:
         job = await unit.db.read(lambda c: clusters.job(c, cluster["id"], number))
         if job is None:
@@ -86,15 +87,15 @@ async def _lines(
         page = await unit.db.read(lambda c, n=after, found=job: views.prefixed_output(c, _prefixes(found), n))
         for place, text in page:
             after = place
-            line = codec.dumps({"place": place, "text": text}).encode() + b"\n"
             if kept is None:
-                yield line
+                yield _line(place, text)
             else:
-                kept.append(line)
+                kept.extend((place, line) for line in text.split("\n"))
         if page:
             continue
-        for line in kept or ():
-            yield line
+        for place, lines in groupby(kept or (), lambda one: one[0]):
+            # What has one place is sent at once, so that who comes back behind it has all of it.
+            yield _line(place, "\n".join(line for _, line in lines))
         kept = None
         if job["state"] in DONE or not body.follow:
             told = {"end": job["state"], "exit_codes": job["exit_codes"], "place": after}
@@ -102,6 +103,10 @@ async def _lines(
             return
         if not await _news(ask, cluster):
             return
+
+
+def _line(place: int, text: str) -> bytes:
+    return codec.dumps({"place": place, "text": text}).encode() + b"\n"
 
 
 def _prefixes(job: Row) -> dict[str, str]:
