@@ -18,7 +18,7 @@ from litestar.response.base import ASGIResponse
 from sky.api.document import document_of
 from sky.api.operation import Operation
 from sky.api.reading import JSON
-from sky.api.requests import follow, logs, server_logs, submit, users
+from sky.api.requests import download, follow, logs, server_logs, submit, upload, users
 from sky.api.stream import Whole
 
 ABOUT = """\
@@ -38,6 +38,8 @@ PARTS: tuple[HTTPRouteHandler, ...] = (
     *submit.ROUTES,
     *follow.ROUTES,
     *logs.ROUTES,
+    *download.ROUTES,
+    *upload.ROUTES,
     *server_logs.ROUTES,
     *users.ROUTES,
 )

@@ -22,6 +22,7 @@ from sky.api.stream import Streamed
 from sky.domain.cluster_job import DONE
 from sky.domain.errors import Forbidden, NotFound
 from sky.kit import codec
+from sky.kit.nearby import hint
 from sky.store.events import Filter
 from sky.store.rows import clusters
 from sky.store.sql import Row
@@ -30,6 +31,7 @@ from sky.wire import requests as wire
 
 TAG = "Requests"
 POLL_S = 1.0
+NAMES_MAX = 1_000
 MISMATCH = "ClusterOwnerIdentityMismatchError"
 
 
@@ -52,27 +54,41 @@ async def tail_logs(ask: Ask, query: LogsQuery, body: wire.LogsBody) -> ASGIResp
 
 
 def _job(connection: Any, body: wire.LogsBody, user: str) -> tuple[Row, Row]:
-    cluster = clusters.named(connection, body.cluster_name)
-    if cluster is None:
-        msg = f"there is no cluster {body.cluster_name!r}"
-        raise NotFound(msg, details={"cluster": body.cluster_name})
-    if cluster["owner"] != user and not body.all_users:
-        msg = (
-            f"cluster {body.cluster_name!r} belongs to {cluster['owner']}, not to {user}; with --all-users "
-            "anybody may look at it"
-        )
-        details = {"type": MISMATCH, "cluster": body.cluster_name, "owner": cluster["owner"], "user": user}
-        raise Forbidden(msg, details=details)
+    cluster = cluster_of(connection, body.cluster_name, user, all_users=body.all_users)
     if body.job_id is None:
         newest = clusters.jobs(connection, cluster["id"], 1)
         job = newest[0] if newest else None
     else:
         job = clusters.job(connection, cluster["id"], body.job_id)
     if job is None:
-        shown = "no job" if body.job_id is None else f"no job {body.job_id}"
-        msg = f"cluster {body.cluster_name!r} has {shown}; `sky queue {body.cluster_name}` lists them"
-        raise NotFound(msg, details={"cluster": body.cluster_name, "job_id": body.job_id})
+        raise no_job(cluster, body.job_id)
     return cluster, job
+
+
+def cluster_of(connection: Any, name: str, user: str, *, all_users: bool) -> Row:
+    """The live cluster whose jobs a user reads. Raises NotFound, Forbidden; their ``type`` is the name that
+    they have in the SDK."""
+    cluster = clusters.named(connection, name)
+    if cluster is None:
+        known = [one["name"] for one in clusters.live(connection, None, NAMES_MAX)]
+        msg = f"there is no cluster {name!r}; {hint(name, known)}"
+        raise NotFound(msg, details={"type": "ClusterDoesNotExist", "cluster": name})
+    if cluster["owner"] != user and not all_users:
+        msg = (
+            f"cluster {name!r} belongs to {cluster['owner']}, not to {user}; with --all-users anybody may "
+            "look at it"
+        )
+        details = {"type": MISMATCH, "cluster": name, "owner": cluster["owner"], "user": user}
+        raise Forbidden(msg, details=details)
+    return cluster
+
+
+def no_job(cluster: Row, number: int | None) -> NotFound:
+    """That a cluster has no such job."""
+    shown = "no job" if number is None else f"no job {number}"
+    msg = f"cluster {cluster['name']!r} has {shown}; `sky queue {cluster['name']}` lists them"
+    details = {"type": "JobNotFoundError", "cluster": cluster["name"], "job_id": number}
+    return NotFound(msg, details=details)
 
 
 async def _lines(
@@ -84,7 +100,7 @@ async def _lines(
         job = await unit.db.read(lambda c: clusters.job(c, cluster["id"], number))
         if job is None:
             return
-        page = await unit.db.read(lambda c, n=after, found=job: views.prefixed_output(c, _prefixes(found), n))
+        page = await unit.db.read(lambda c, n=after, found=job: views.prefixed_output(c, prefixes(found), n))
         for place, text in page:
             after = place
             if kept is None:
@@ -109,7 +125,7 @@ def _line(place: int, text: str) -> bytes:
     return codec.dumps({"place": place, "text": text}).encode() + b"\n"
 
 
-def _prefixes(job: Row) -> dict[str, str]:
+def prefixes(job: Row) -> dict[str, str]:
     """What stands before each line of each of a job's tasks."""
     begun: dict[str, list[str]] = job["setup_tasks"] or {}
     name, several = job["name"] or "task", job["num_nodes"] > 1
