@@ -99,6 +99,7 @@ class DownloadLogsBody(Body, frozen=True):
 
     cluster_name: str
     job_ids: Annotated[tuple[int, ...], Meta(max_length=1_000)] | None = None
+    all_users: bool = False
 
 
 class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
