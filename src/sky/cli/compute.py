@@ -5,10 +5,10 @@ Decides: which modules those are. Never: does anything itself.
 
 from __future__ import annotations
 
-from sky.cli import computes, machines, sessions, view
+from sky.cli import computes, generations, machines, sessions, view
 from sky.cli.app import later, noun
 
-__all__ = ["app", "computes", "machines", "sessions", "view"]
+__all__ = ["app", "computes", "generations", "machines", "sessions", "view"]
 
 app = noun("compute")
 later(

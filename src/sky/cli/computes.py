@@ -176,7 +176,7 @@ def _until_ready(api: Api, compute: v1.Compute, timeout_s: float) -> tuple[v1.Co
             compute.id,
             lambda c: c.status.state in ended,
             timeout_s=timeout_s,
-            shown=_show_look,
+            shown=show_look,
             said=_show_installing,
         )
     except KeyboardInterrupt:
@@ -201,7 +201,7 @@ def _show_installing(event: v1.ConsoleEvent) -> None:
         output.note(line)
 
 
-def _show_look(compute: v1.Compute, seen: Seen | None) -> None:
+def show_look(compute: v1.Compute, seen: Seen | None) -> None:
     status = compute.status
     text = f"{render.title(compute)}: {status.state}, {render.nodes_text(compute)} nodes ready"
     if seen is not None and isinstance(seen.event, v1.PhaseEvent):
@@ -315,7 +315,7 @@ def resize(
                 changed.id,
                 lambda c: c.status.nodes_ready == c.status.nodes_total == c.spec.nodes.desired,
                 timeout_s=timeout,
-                shown=_show_look,
+                shown=show_look,
             )
             output.clear_progress()
             if not done:
@@ -376,7 +376,7 @@ def _until_gone(api: Api, compute: v1.Compute, timeout_s: float) -> v1.Compute:
     what = render.title(compute)
     try:
         last, done = compute_until(
-            api, compute.id, lambda c: c.status.state == "deleted", timeout_s=timeout_s, shown=_show_look
+            api, compute.id, lambda c: c.status.state == "deleted", timeout_s=timeout_s, shown=show_look
         )
     except KeyboardInterrupt:
         output.note(f"{what} goes on being deleted")

@@ -90,6 +90,57 @@ def add(
     return 0
 
 
+@command(
+    app,
+    "sky provider update mine --credential token=-",
+    "sky provider update mine --config max_nodes=4 --config old=",
+    "sky provider update mine --name ours",
+    instead=("edit", "set", "change", "rename"),
+)
+def update(
+    name: Annotated[str, Parameter(help="Name or id of the provider.")],
+    /,
+    *,
+    rename: Annotated[str | None, Parameter(name="--name", help="Another name for it.")] = None,
+    config: Annotated[
+        tuple[str, ...],
+        Many,
+        Parameter(metavar="NAME=VALUE", help="A setting of it; nothing after = takes it away."),
+    ] = (),
+    credential: Annotated[
+        tuple[str, ...],
+        Many,
+        Parameter(metavar="NAME=VALUE", help="A secret of it; VALUE - asks for it, @FILE reads it."),
+    ] = (),
+    output_: Output = "table",
+) -> int:
+    """Change a provider's settings, credentials or name.
+
+    Settings that are not named stay as they are. Credentials change together: give all of them, or none and
+    it keeps those it has. Computes that use it go on with what is new.
+    """
+    settings = _assignments(config, "--config")
+    secrets = {key: _secret(key, text) for key, text in _assignments(credential, "--credential")}
+    if rename is None and not settings and not secrets:
+        raise usage("nothing is to be changed", "say --config, --credential or --name")
+    with reading() as api:
+        before = api.send(calls_machines.get_provider(name))
+        changed = {**before.config, **{key: _value(text) for key, text in settings if text}}
+        for key in [key for key, text in settings if not text]:
+            if changed.pop(key, None) is None:
+                known = ", ".join(sorted(before.config)) or "none"
+                raise usage(f"{before.name} has no setting {key!r} to take away; it has: {known}", None)
+        wanted = v1.ProviderCreate(
+            kind=before.kind, name=rename or before.name, config=changed, credentials=secrets
+        )
+        provider = api.send(calls_machines.replace_provider(before.id, wanted))
+    if output_ == "json":
+        output.json(provider)
+    else:
+        output.table(render.PROVIDER_HEADINGS, [render.provider_row(provider)], flexible=("ERROR",))
+    return 0
+
+
 @command(app, "sky provider remove mine", instead=("delete", "rm"))
 def remove(name: Annotated[str, Parameter(help="Name or id of the provider.")], /) -> int:
     """Forget a provider. Refused while a compute uses it."""
