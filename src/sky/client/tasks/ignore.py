@@ -7,6 +7,8 @@ Follows: git need not be here; rules of folders around the working folder count 
 
 from __future__ import annotations
 
+import codecs
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ from pathlib import Path
 
 SKYIGNORE = ".skyignore"
 GITIGNORE = ".gitignore"
-ALWAYS = (".git",)
-"""What stays behind unless ``!.git`` takes it back."""
+REPOSITORY = ".git"
+"""It stays behind, unless ``.skyignore`` has ``!.git``."""
 FILE_BYTES_MAX = 1024 * 1024
 _CLASSES = {
     "alnum": "a-zA-Z0-9",
@@ -67,10 +69,9 @@ class Ignored:
 
     def __init__(self, root: Path, *, around: bool = False) -> None:
         self._root = root
-        always = _Rules(tuple(_patterns("\n".join(ALWAYS))))
         own = _read(root / SKYIGNORE)
         self._by_git = own is None
-        self._rules: list[_Rules] = [always]
+        self._rules: list[_Rules] = [_Rules(tuple(_patterns(REPOSITORY)))]
         if own is not None:
             self._rules.append(_Rules(tuple(_patterns(own))))
             return
@@ -83,7 +84,7 @@ class Ignored:
         before = len(self._rules)
         text = _read(self._root / folder / GITIGNORE) if self._by_git else None
         if text is not None:
-            self._rules.append(_Rules(tuple(_patterns(text)), folder))
+            self._rules.append(_Rules(tuple(_patterns(text)), _plain(folder)))
         return before
 
     def leave(self, before: int) -> None:
@@ -92,11 +93,18 @@ class Ignored:
 
     def match(self, path: str, *, folder: bool) -> bool:
         """Whether ``path``, from the folder itself, stays behind. Its folders have been entered."""
+        plain = _plain(path)
+        if self._by_git and plain.rpartition("/")[2] == REPOSITORY:
+            return True
         for rules in reversed(self._rules):
-            decided = rules.decide(path, folder)
+            decided = rules.decide(plain, folder)
             if decided is not None:
                 return decided
         return False
+
+
+def _plain(path: str) -> str:
+    return os.fsencode(path).decode("latin-1")
 
 
 def _around(root: Path) -> Iterator[_Rules]:
@@ -104,7 +112,7 @@ def _around(root: Path) -> Iterator[_Rules]:
     if (root / ".git").exists():
         return
     found: list[_Rules] = []
-    up = f"{root.name}/"
+    up = f"{_plain(root.name)}/"
     for parent in root.parents:
         text = _read(parent / GITIGNORE)
         if text is not None:
@@ -114,7 +122,7 @@ def _around(root: Path) -> Iterator[_Rules]:
             found.append(_Rules(tuple(_patterns(excluded or "")), "", up))
             yield from reversed(found)
             return
-        up = f"{parent.name}/{up}"
+        up = f"{_plain(parent.name)}/{up}"
 
 
 def _read(path: Path) -> str | None:
@@ -123,7 +131,8 @@ def _read(path: Path) -> str | None:
             content = file.read(FILE_BYTES_MAX)
     except OSError:
         return None
-    return content.decode("utf-8-sig", "surrogateescape")
+    # A character for each byte, as git compares them.
+    return content.removeprefix(codecs.BOM_UTF8).decode("latin-1")
 
 
 def _patterns(text: str) -> Iterator[_Pattern]:

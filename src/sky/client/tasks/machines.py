@@ -56,19 +56,19 @@ def infra(report: Report, path: Path, value: Any) -> str | None:
     if given is None:
         return None
     first, *rest = [part.strip() for part in given.strip().split("/")]
-    if first == "*" or not first:
-        if not first or any(part not in ("*", "") for part in rest):
-            report.wrong(path, _INFRA, value)
+    if not first:
+        report.wrong(path, _INFRA, value)
         return None
-    name = cloud(report, path, first)
-    if name is None:
+    name = None if first == "*" else cloud(report, path, first)
+    if name is None and first != "*":
         return None
     if name in known.WITHOUT_REGIONS:
         rest = ["/".join(rest)] if rest else []
     if len(rest) > 2 or any(not part or len(part) > PLACE_CHARS_MAX for part in rest):
         report.wrong(path, _INFRA, value)
         return None
-    return joined(name, *(None if part == "*" else part for part in rest))
+    place = joined(name, *(None if part == "*" else part for part in rest))
+    return None if place == "*" else place
 
 
 def joined(name: str | None, region: str | None = None, zone: str | None = None) -> str:

@@ -93,7 +93,7 @@ def choice(*words: str) -> Check:
         for word in words:
             if given == word.lower():
                 return word
-        near = hint(str(given), words)
+        near = hint(str(value).upper() if words[0].isupper() else str(given), words)
         said = f"it is one of {', '.join(words)}"
         report.wrong(path, said if near.startswith("known") else f"{said}; {near}", value)
         return None
