@@ -1,7 +1,8 @@
 """A cluster: a compute with a name and an owner, on which jobs are queued.
 
-Decides: its states and facts, and when it is idle for too long. Never: buys or ends a machine (its compute
-does). Follows: a cluster that is down is gone for good, and its name is free.
+Decides: its states and facts, and what counts as use of it. Never: buys or ends a machine (its compute
+does). Follows: a cluster that is down is gone for good, and its name is free; one that is stopped has no
+machines, and what was on their disks comes back with it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from sky.domain.lifecycle import Fact, Move, Table
 INIT, UP, STOPPING, STOPPED, DOWN = "INIT", "UP", "STOPPING", "STOPPED", "DOWN"
 LIVE = frozenset({INIT, UP, STOPPING, STOPPED})
 MINUTE_US = 60_000_000
+JOBS, JOBS_AND_SSH, NOTHING = "jobs", "jobs_and_ssh", "none"
+"""What keeps a cluster from being idle: its jobs; those and open shells; nothing at all."""
 
 STATES: dict[str, str] = {
     INIT: "Its machines are bought or made ready, or some of them are gone.",
     UP: "All its machines are ready.",
     STOPPING: "Its machines are being given back; what is on its disks stays.",
-    STOPPED: "It has no machines, and can be started.",
+    STOPPED: "It has no machines; its disks are kept, and it can be started.",
     DOWN: "It is gone. Final.",
 }
 
@@ -66,10 +69,19 @@ class ClusterStarting(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ClusterAutostopSet(Fact):
-    """What happens when it is idle; -1 minutes: nothing."""
+    """What happens when it has been idle for so long, from now on; -1 minutes: nothing."""
 
     autostop_minutes: int
     autostop_down: bool
+    autostop_wait: str
+    autostop_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterResized(Fact):
+    """Another number of machines is wanted."""
+
+    num_nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,7 @@ MOVES: Table = {
     ClusterStopped: Move(frozenset({STOPPING}), STOPPED, None),
     ClusterStarting: Move(frozenset({STOPPED}), INIT, None),
     ClusterAutostopSet: Move(_ANY, None, None),
+    ClusterResized: Move(_ANY, None, None),
     ClusterUsed: Move(_ANY, None, None),
     ClusterDown: Move(_ANY, DOWN, None),
 }
@@ -125,9 +138,44 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class Idling:
+    """What decides for how long a cluster was not used. Moments in microseconds, 0: never. ``session_us``:
+    until when a shell on it is open, as far as is known."""
+
+    minutes: int = -1
+    down: bool = False
+    wait: str = JOBS_AND_SSH
+    set_us: int = 0
+    up_us: int = 0
+    used_us: int = 0
+    ended_us: int = 0
+    session_us: int = 0
+
+    def since_us(self) -> int:
+        """Since when nothing that counts has used it."""
+        moments = [self.set_us, self.up_us]
+        if self.wait != NOTHING:
+            moments += [self.used_us, self.ended_us]
+        if self.wait == JOBS_AND_SSH:
+            moments.append(self.session_us)
+        return max(moments)
+
+
+@dataclass(frozen=True, slots=True)
+class Buying:
+    """How far a cluster's machines have come. ``coming``: one is bought or made ready; ``moved_us``: when a
+    node last began or ended; ``refused_until_us``: until when the offer is left alone that was refused last.
+    """
+
+    coming: bool
+    moved_us: int
+    refused_until_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A cluster with its compute and its open jobs, oldest first. ``gpus``: on each node; ``running``: jobs
-    that run; ``machines``: nodes that are not over."""
+    """A cluster with its compute and its open jobs, oldest first. ``gpus``: on each node; ``machines``: nodes
+    that are not over; ``ready``: those that take work."""
 
     id: str
     state: str
@@ -135,6 +183,6 @@ class ClusterView:
     gpus: int
     compute_state: str | None
     machines: int
+    ready: int
     jobs: tuple[JobView, ...]
-    autostop_minutes: int
-    busy_us: int
+    idling: Idling

@@ -26,7 +26,7 @@ STATES: dict[str, str] = {
     FAILED: "Its script ended otherwise on a node. Final.",
     FAILED_SETUP: "Its setup ended otherwise than with 0 on a node. Final.",
     FAILED_DRIVER: "It could not be run, for a reason that is not its own. Final.",
-    CANCELLED: "Somebody cancelled it, or its cluster went. Final.",
+    CANCELLED: "Somebody cancelled it, or its cluster was stopped or went. Final.",
 }
 
 
@@ -88,7 +88,7 @@ class JobFailedDriver(Ended):
 
 @dataclass(frozen=True, slots=True)
 class JobCancelled(Ended):
-    """Somebody cancelled it, or its cluster went."""
+    """Somebody cancelled it, or its cluster was stopped or went."""
 
 
 @dataclass(frozen=True, slots=True)

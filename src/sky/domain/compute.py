@@ -138,6 +138,14 @@ class ComputeScaled(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeDisksKept(Fact):
+    """The disks of so many ranks, from 0 on, stay when their machines go; those of others are removed."""
+
+    intent: ClassVar[bool] = True
+    disks: int
+
+
+@dataclass(frozen=True, slots=True)
 class ComputeDrifted(Fact):
     """Somebody wants it otherwise. ``pending``: those fields of its spec; ``drift``: what of them differs.
 
@@ -246,6 +254,7 @@ MOVES: Table = {
     ComputeFailed: Move(ACCEPTING, FAILED, "compute.failed"),
     ComputeResized: Move(ACCEPTING, None, "compute.resized"),
     ComputeScaled: Move(ACCEPTING, None, "compute.resized"),
+    ComputeDisksKept: Move(ACCEPTING, None, None),
     ComputeDrifted: Move(ACCEPTING, None, None),
     GenerationCreated: Move(ACCEPTING, None, "compute.generation.created"),
     GenerationApplied: Move(ACCEPTING, None, "compute.generation.applied"),

@@ -1,7 +1,7 @@
 """What a cluster needs next: its state, its jobs in their order, and its end when nobody uses it.
 
 Decides: when a job's files are brought, its setup runs and its script runs; that a node that fails ends its
-job on all; when an idle cluster is taken down. Never: moves a machine.
+job on all; when an idle cluster is stopped or taken down. Never: moves a machine.
 Follows: planning twice changes nothing; a cluster whose machines cannot be reached is left alone.
 """
 
@@ -18,7 +18,7 @@ from sky.domain import task as t
 from sky.domain.cluster import ClusterView, JobView
 from sky.domain.job import StepView
 from sky.domain.lifecycle import Fact
-from sky.plan.decision import Decision
+from sky.plan.decision import Decision, earliest
 
 JOBS_AT_ONCE_MAX = 4
 """Jobs without GPUs that run on a cluster at the same time."""
@@ -59,7 +59,12 @@ class TakeDown:
     """Give the cluster's machines back, and its disks."""
 
 
-Action = Bring | SetUp | Run | StopTasks | TakeDown | Fact
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Give the cluster's machines back, and keep its disks."""
+
+
+Action = Bring | SetUp | Run | StopTasks | TakeDown | Stop | Fact
 
 
 def plan(view: ClusterView, now_us: int) -> Decision[Action]:
@@ -76,11 +81,12 @@ def plan(view: ClusterView, now_us: int) -> Decision[Action]:
         return _wait("its machines are being given back")
     if view.state == k.STOPPED:
         return _wait("it is stopped")
-    ready = view.compute_state == c.READY
+    ready = view.compute_state == c.READY and view.ready >= view.num_nodes
     if view.state == k.INIT and ready:
         return _do(k.ClusterUp(view.id, now_us), "its machines are ready")
     if view.state == k.UP and not ready:
-        return _do(k.ClusterImpaired(view.id), f"its compute is {view.compute_state}")
+        why = f"its compute is {view.compute_state}, with {view.ready} of {view.num_nodes} nodes"
+        return _do(k.ClusterImpaired(view.id), why)
     return _jobs(view, now_us)
 
 
@@ -99,9 +105,9 @@ def _jobs(view: ClusterView, now_us: int) -> Decision[Action]:
             return _do(action, f"job {job.number} is {job.state}", now_us)
         if job.state in (j.SETTING_UP, j.RUNNING):
             again = now_us + LOOK_AGAIN_US if job.stopping else again
-    if view.jobs:
+    if view.jobs and view.idling.wait != k.NOTHING:
         return _wait(f"{len(view.jobs)} jobs are under way", again)
-    return _idle(view, now_us)
+    return _idle(view, now_us, again)
 
 
 def _job(view: ClusterView, job: JobView, now_us: int) -> Action | None:
@@ -122,7 +128,7 @@ def _has_room(view: ClusterView, job: JobView) -> bool:
     """Whether a job may run now: those before it that wait go first."""
     running = [other for other in view.jobs if other.state == j.RUNNING]
     waiting = [other for other in view.jobs if other.state == j.PENDING]
-    if waiting[0].id != job.id:
+    if waiting[0].id != job.id or job.num_nodes > view.ready:
         return False
     if job.gpus:
         return job.gpus + sum(other.gpus for other in running) <= max(view.gpus, job.gpus)
@@ -192,13 +198,14 @@ def _error(step: StepView, what: str) -> dict[str, Any]:
     return {"type": "CommandError", "message": f"{what} did not end by itself: {why}"}
 
 
-def _idle(view: ClusterView, now_us: int) -> Decision[Action]:
-    if view.autostop_minutes < 0 or view.state != k.UP:
-        return _wait("nothing runs on it")
-    due_us = view.busy_us + view.autostop_minutes * k.MINUTE_US
+def _idle(view: ClusterView, now_us: int, again_us: int | None) -> Decision[Action]:
+    idling = view.idling
+    if idling.minutes < 0 or view.state != k.UP:
+        return _wait(f"{len(view.jobs)} jobs are under way" if view.jobs else "nothing runs on it", again_us)
+    due_us = idling.since_us() + idling.minutes * k.MINUTE_US
     if now_us < due_us:
-        return _wait("it is idle", due_us)
-    return _do(TakeDown(), "it was idle for as long as it may")
+        return _wait("it is idle", earliest(due_us, again_us))
+    return _do(TakeDown() if idling.down else Stop(), "it was idle for as long as it may")
 
 
 def _do(action: Action, why: str, again_us: int | None = None) -> Decision[Action]:

@@ -41,6 +41,7 @@ class Computes(InnerLoop):
             if isinstance(action, Fact):
                 tx.apply(action)
             elif isinstance(action, plan.RemoveDisk):
+                passes.begun(tx, f"disks/{action.name}")
                 passes.begin(tx, f"disks/{action.name}")
         return Done(decision.why, decision.next_us)
 

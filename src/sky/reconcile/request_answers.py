@@ -21,8 +21,7 @@ from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.store.views import cluster_costs, cluster_ports
 from sky.store.views import clusters as views
-from sky.verbs import accelerators, infras, storages
-from sky.verbs import cluster_power
+from sky.verbs import accelerators, cluster_power, infras, storages
 from sky.verbs import clusters as verbs
 from sky.wire import requests as wire
 

@@ -30,6 +30,9 @@ from sky.verbs import cluster_power
 from sky.verbs import clusters as verbs
 from sky.wire import requests as wire
 
+IN_ORDER = frozenset({"launch", "exec", "start", "stop", "down", "autostop"})
+"""What is asked about a cluster is begun in the order in which it was asked."""
+
 
 class Requests(InnerLoop):
     """One pass: begin a request, or see how far it has come."""
@@ -47,13 +50,18 @@ class Requests(InnerLoop):
         if row["state"] != r.PENDING:
             return self._go_on(tx, row, body)
         try:
-            return self._begin(tx, row, body)
+            _in_order(tx, row)
+            done = self._begin(tx, row, body)
         except NotYet as waits:
             return Done(waits.why, waits.until_us)
         except RequestFailure as failed:
             requests.say(tx, row["id"], f"failed: {failed.message}")
             tx.apply(r.RequestFailed(row["id"], failed.record(), tx.now_us))
-            return Done(f"it failed: {failed.message}")
+            done = Done(f"it failed: {failed.message}")
+        if row["name"] == "launch" and row["cluster_name"] is not None:
+            for other in requests.unbegun(tx.connection, row["cluster_name"]):
+                tx.touch(f"requests/{other['id']}")
+        return done
 
     def _begin(self, tx: Tx, row: Row, body: Any) -> Done:
         if row["name"] in request_answers.SHORT:
@@ -139,6 +147,18 @@ class Requests(InnerLoop):
             tx.apply(r.RequestFailed(row["id"], failed.record(), tx.now_us))
 
 
+def _in_order(tx: Tx, row: Row) -> None:
+    """What is asked about a cluster waits for launches of it that were asked for before and are yet to begin.
+
+    Raises NotYet.
+    """
+    if row["cluster_name"] is None or row["name"] not in IN_ORDER:
+        return
+    for other in requests.unbegun(tx.connection, row["cluster_name"]):
+        if other["name"] == "launch" and other["seq"] < row["seq"]:
+            raise NotYet(f"waits for launch {other['id']} to begin", tx.now_us + SECOND_US)
+
+
 def _dry(tx: Tx, row: Row) -> Done:
     """A dry run ends where something would be bought, or begin."""
     requests.say(tx, row["id"], "nothing was done: it was a dry run")
@@ -194,13 +214,9 @@ def _tell_what_is_left(tx: Tx, row: Row, cluster: Row | None) -> None:
     left = clusters.node_states(tx.connection, cluster["compute_id"])
     if left:
         why = clusters.refusal(tx.connection, cluster["compute_id"])
-        told = f": {why}" if why else ""
-        requests.say(
-            tx,
-            row["id"],
-            f"{len(left)} machines of compute {cluster['compute_id']} may still be there and cost{told}; they are "
-            "given back in the background",
-        )
+        what = f"{len(left)} machines of compute {cluster['compute_id']} may still be there and cost"
+        told = f"{what}: {why}" if why else what
+        requests.say(tx, row["id"], f"{told}; they are given back in the background")
 
 
 def _result(tx: Tx, row: Row, cluster: Row | None) -> Any:

@@ -7,7 +7,6 @@ those of the engine. Follows: whatever holds for computes and calls holds for cl
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -58,14 +57,23 @@ def found(tx: Tx, name: str, user: str, *, all_users: bool = False) -> Row:
     return row
 
 
-def usable(tx: Tx, name: str, user: str, task: wire.TaskConfig, *, up: bool = False) -> Row:
-    """The user's live cluster of that name, if the task fits (``up``: and it is up). Raises RequestFailure."""
+def usable(
+    tx: Tx, name: str, user: str, task: wire.TaskConfig, *, up: bool = False, resize: bool = False
+) -> Row:
+    """The user's live cluster of that name, on which a task fits (``resize``: whatever its size; ``up``: and
+    is UP). Raises RequestFailure."""
     row = found(tx, name, user)
     if up and row["state"] != k.UP:
-        msg = f"cluster {name!r} is {row['state']}; jobs are submitted to one that is UP"
+        msg = f"cluster {name!r} is {row['state']}; jobs are submitted to one that is UP{_way_up(row)}"
         raise RequestFailure("ClusterNotUpError", msg, cluster=name, cluster_status=row["state"])
-    _fits(row, task)
+    _fits(row, task, resize=resize)
     return row
+
+
+def _way_up(row: Row) -> str:
+    if row["state"] in (k.STOPPING, k.STOPPED):
+        return f": `sky start {row['name']}` starts it, and `sky launch -c {row['name']} ...` as well"
+    return f"; `sky status {row['name']}` tells how far it is"
 
 
 def launch(
@@ -119,8 +127,8 @@ def take_down(tx: Tx, row: Row) -> None:
 
 
 def undo_launch(tx: Tx, request: Row, row: Row) -> None:
-    """Leave no machine of a launch or a start that comes to nothing: a cluster that never was up goes, and one
-    that was started for it is stopped again. One that was there before stays as it is."""
+    """Leave no machine of a launch or a start that comes to nothing: a cluster that never was up goes, and
+    one that was started for it is stopped again. One that was there before stays as it is."""
     if row["up_us"] is None:
         take_down(tx, row)
     elif row["state"] == k.INIT and row["launched_us"] >= (request["started_us"] or tx.now_us):

@@ -52,9 +52,9 @@ def cancel(tx: Tx, row: Row) -> bool:
 
 
 def _undo(tx: Tx, row: Row) -> None:
-    """Take back what a cancelled launch or exec has begun: its job, and a cluster that it made and nobody
-    else uses."""
-    if row["cluster_id"] is None or row["name"] not in ("launch", "exec"):
+    """Take back what a cancelled launch, exec or start has begun: its job, and the machines of a cluster that
+    it made or started, and that nobody else uses. A stop or a down that was begun goes on."""
+    if row["cluster_id"] is None or row["name"] not in ("launch", "exec", "start"):
         return
     cluster = clusters.find(tx.connection, row["cluster_id"])
     if cluster is None or cluster["removed_us"] is not None:
@@ -65,5 +65,5 @@ def _undo(tx: Tx, row: Row) -> None:
             cluster_verbs.cancel_job(tx, job)
     others: list[Any] = [one for one in requests.open_of(tx.connection, cluster["id"]) if one != row["id"]]
     jobs = clusters.jobs(tx.connection, cluster["id"], 1, open_only=True)
-    if row["name"] == "launch" and cluster["up_us"] is None and not others and not jobs:
-        cluster_verbs.take_down(tx, cluster)
+    if row["name"] != "exec" and not others and not jobs:
+        cluster_verbs.undo_launch(tx, row, cluster)

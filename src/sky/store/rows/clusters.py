@@ -11,13 +11,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.cluster import ClusterView, JobView
+from sky.domain.cluster import JOBS_AND_SSH, Buying, ClusterView, Idling, JobView
+from sky.domain.cluster_job import RUNNING, SETTING_UP
 from sky.domain.job import StepView
-from sky.domain.node import FINAL
+from sky.domain.node import COMING, DELETING, FINAL, READY, REQUESTED
 from sky.store.rows.jobs import step_of
-from sky.store.schema import computes, nodes
+from sky.store.schema import computes, nodes, providers
 from sky.store.schema_requests import cluster_jobs, clusters
 from sky.store.sql import Row, literals, many, one
+from sky.store.tx import Tx
 
 
 def find(connection: sa.Connection, cluster_id: str) -> Row | None:
@@ -87,9 +89,7 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
     if row is None:
         return None
     owned = compute(connection, row["compute_id"])
-    count = sa.select(sa.func.count()).where(
-        nodes.c.compute_id == row["compute_id"], nodes.c.state.not_in(literals(FINAL))
-    )
+    states = node_states(connection, row["compute_id"])
     found = jobs(connection, cluster_id, 10_000, open_only=True)[::-1]
     return row, ClusterView(
         id=row["id"],
@@ -99,10 +99,111 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
             (spec.get("accelerator_count") or 0) if spec.get("accelerator") else 0 for spec in row["specs"]
         ),
         compute_state=None if owned is None else owned["state"],
-        machines=int(connection.execute(count).scalar_one()),
+        machines=len(states),
+        ready=states.count(READY),
         jobs=tuple(_job(connection, one_job) for one_job in found),
-        autostop_minutes=row["autostop_minutes"],
-        busy_us=row["busy_us"],
+        idling=_idling(connection, row),
+    )
+
+
+def node_states(connection: sa.Connection, compute_id: str) -> list[str]:
+    """The states of the nodes of a compute that are not over."""
+    query = sa.select(nodes.c.state).where(
+        nodes.c.compute_id == compute_id, nodes.c.state.not_in(literals(FINAL))
+    )
+    return list(connection.scalars(query))
+
+
+def tasks_of(job_row: Row) -> list[str]:
+    """The tasks of a job so far."""
+    begun: Mapping[str, list[str]] = job_row["setup_tasks"] or {}
+    return [*begun.get("bring", ()), *begun.get("setup", ()), *(job_row["run_tasks"] or ())]
+
+
+def at_work(connection: sa.Connection, cluster_id: str, before_us: int) -> int:
+    """How many of a cluster's jobs are at work on its nodes, of those submitted up to a moment."""
+    query = sa.select(sa.func.count()).where(
+        cluster_jobs.c.cluster_id == cluster_id,
+        cluster_jobs.c.ended_us.is_(None),
+        cluster_jobs.c.state.in_((SETTING_UP, RUNNING)),
+        cluster_jobs.c.submitted_us <= before_us,
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def kinds_bought(connection: sa.Connection, compute_id: str) -> list[str | None]:
+    """For each node of a compute that is not over, of which kind of provider it is; None: not yet known."""
+    query = sa.select(nodes.c.provider_kind).where(
+        nodes.c.compute_id == compute_id, nodes.c.state.not_in(literals(FINAL))
+    )
+    return list(connection.scalars(query))
+
+
+def kinds_named(connection: sa.Connection, names: Sequence[str]) -> set[str]:
+    """The kinds of the providers that are meant by these ids, names or kinds."""
+    wanted = list(names)
+    query = sa.select(providers.c.kind).where(
+        sa.or_(providers.c.id.in_(wanted), providers.c.name.in_(wanted), providers.c.kind.in_(wanted))
+    )
+    return set(connection.scalars(query))
+
+
+def refusal(connection: sa.Connection, compute_id: str) -> str | None:
+    """Why a machine of a compute could not be given back at the last try."""
+    query = sa.select(nodes.c.last_error).where(
+        nodes.c.compute_id == compute_id, nodes.c.state == DELETING, nodes.c.last_error.is_not(None)
+    )
+    errors: list[Mapping[str, Any]] = list(connection.scalars(query))
+    return next((error["message"] for error in errors if error["code"] == "release_pending"), None)
+
+
+def buying(connection: sa.Connection, compute_id: str) -> Buying:
+    """How far the machines of a compute have come."""
+    query = sa.select(
+        nodes.c.state,
+        nodes.c.passed_over,
+        nodes.c.created_us,
+        nodes.c.bound_us,
+        nodes.c.deleting_us,
+        nodes.c.terminated_us,
+    )
+    newest = many(
+        connection, query.where(nodes.c.compute_id == compute_id).order_by(nodes.c.seq.desc()).limit(64)
+    )
+    times = ("created_us", "bound_us", "deleting_us", "terminated_us")
+    refused: list[Mapping[str, Any]] = [
+        entry for row in newest if row["state"] == REQUESTED for entry in row["passed_over"] or ()
+    ]
+    return Buying(
+        coming=any(row["state"] in COMING - {REQUESTED} for row in newest),
+        moved_us=max((row[name] or 0 for row in newest for name in times), default=0),
+        refused_until_us=max((entry["until_us"] for entry in refused), default=0),
+    )
+
+
+def session(tx: Tx, compute_id: str, until_us: int) -> None:
+    """A shell is open on a machine of a live cluster's compute, until that moment at least."""
+    tx.connection.execute(
+        sa.update(clusters)
+        .where(clusters.c.compute_id == compute_id, clusters.c.removed_us.is_(None))
+        .values(session_us=until_us)
+    )
+
+
+def _idling(connection: sa.Connection, row: Row) -> Idling:
+    ended_us = None
+    if row["autostop_minutes"] >= 0:
+        query = sa.select(sa.func.max(cluster_jobs.c.ended_us))
+        ended_us = connection.execute(query.where(cluster_jobs.c.cluster_id == row["id"])).scalar()
+    return Idling(
+        minutes=row["autostop_minutes"],
+        down=row["autostop_down"],
+        wait=row["autostop_wait"] or JOBS_AND_SSH,
+        set_us=row["autostop_us"] or 0,
+        up_us=row["up_us"] or 0,
+        used_us=row["busy_us"],
+        ended_us=ended_us or 0,
+        session_us=row["session_us"] or 0,
     )
 
 

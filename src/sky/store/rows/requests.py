@@ -63,6 +63,16 @@ def open_of(connection: sa.Connection, cluster_id: str) -> list[str]:
     return [row["id"] for row in many(connection, query)]
 
 
+def unbegun(connection: sa.Connection, cluster_name: str) -> list[Row]:
+    """Id, name and seq of the requests about a cluster of that name that are yet to begin, oldest first."""
+    query = sa.select(requests.c.id, requests.c.name, requests.c.seq).where(
+        requests.c.finished_us.is_(None),
+        requests.c.state == PENDING,
+        requests.c.cluster_name == cluster_name,
+    )
+    return many(connection, query.order_by(requests.c.seq))
+
+
 def say(tx: Tx, request_id: str, *texts: str) -> None:
     """Add lines to what a request says."""
     last = _LAST.scalar(tx.connection, {"b_id": request_id}) or 0
