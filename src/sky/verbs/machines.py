@@ -125,7 +125,7 @@ def _wrong(tx: Tx, machine: wire.Machine, infra: str, image: str | None, rules: 
             reason = f"a port is 1 to {PORT_MAX}, or a range of those such as 8000-8010"
             return Turned(f"ports: {port!r}", reason, "InvalidTaskError")
     beyond = (
-        (machine.zone, "zone", "zones; name a region instead"),
+        (machine.zone, "zone", "zones"),
         (machine.disk_tier if machine.disk_tier != "best" else None, "disk_tier", "tiers of disks"),
         (", ".join(machine.labels) or None, "labels", "labels"),
         (None if can.base_image else machine.image, "image", "images"),

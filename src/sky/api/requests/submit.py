@@ -13,6 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
 from sky.api.operation import Ask, operation, reply
+from sky.api.reading import Query
 from sky.api.requests.show import record
 from sky.api.requests.versions import only_admins_for_all, user_of
 from sky.domain.errors import Forbidden, IdempotencyConflict, NotFound
@@ -46,20 +47,40 @@ WORDS = {
 }
 
 
+class CloudsQuery(Query, frozen=True):
+    """``expand``: with the places within each cloud."""
+
+    expand: bool = False
+
+
+@operation("GET", "/enabled_clouds", tag=TAG, answers=wire.Submitted, errors=[NotFound])
+async def get_enabled_clouds(ask: Ask, query: CloudsQuery) -> ASGIResponse:
+    """List the clouds that can be used.
+
+    Answers with the id of a request: its result is at `/api/get`.
+    """
+    return await _submitted(ask, "enabled_clouds", wire.EnabledCloudsBody(expand=query.expand))
+
+
+async def _submitted(ask: Ask, name: str, body: wire.Body) -> ASGIResponse:
+    """Write a request down, once under its key, and tell it as it is then."""
+    user = user_of(ask)
+    only_admins_for_all(ask, name in ACTS and getattr(body, "all_users", False))
+    request_id, replayed = await ask.once(
+        lambda tx: verbs.submit(tx, name, body, user), lambda _tx, made: made, [user, body]
+    )
+    row = await ask.unit.db.read(lambda c: rows.find(c, request_id))
+    if row is None:
+        msg = f"request {request_id} was kept for its time and is gone; ask again with a new key"
+        raise NotFound(msg, details={"request": request_id})
+    told = wire.Submitted(request_id=request_id, record=record(row))
+    more = {"idempotency_replayed": "true"} if replayed else {}
+    return reply(told, 200, **{wire.REQUEST_HEADER: request_id}, **more)
+
+
 def _route(name: str, shape: type[wire.Body]) -> HTTPRouteHandler:
     async def submit(ask: Ask, body: Any) -> ASGIResponse:
-        user = user_of(ask)
-        only_admins_for_all(ask, name in ACTS and getattr(body, "all_users", False))
-        request_id, replayed = await ask.once(
-            lambda tx: verbs.submit(tx, name, body, user), lambda _tx, made: made, [user, body]
-        )
-        row = await ask.unit.db.read(lambda c: rows.find(c, request_id))
-        if row is None:
-            msg = f"request {request_id} was kept for its time and is gone; ask again with a new key"
-            raise NotFound(msg, details={"request": request_id})
-        told = wire.Submitted(request_id=request_id, record=record(row))
-        more = {"idempotency_replayed": "true"} if replayed else {}
-        return reply(told, 200, **{wire.REQUEST_HEADER: request_id}, **more)
+        return await _submitted(ask, name, body)
 
     submit.__name__ = name
     submit.__doc__ = f"{WORDS[name]}.\n\nAnswers with the id of a request: its result is at `/api/get`."
@@ -75,4 +96,4 @@ def _route(name: str, shape: type[wire.Body]) -> HTTPRouteHandler:
     return made(submit)
 
 
-ROUTES = tuple(_route(name, shape) for name, shape in wire.BODIES.items())
+ROUTES = (*(_route(name, shape) for name, shape in wire.BODIES.items()), get_enabled_clouds)
