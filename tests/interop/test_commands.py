@@ -73,6 +73,9 @@ def test_a_script_runs_as_a_call_and_its_output_is_in_the_log(library: Library, 
     script.write_text("import sys\nprint('said by', *sys.argv[1:])\nsys.exit(7)\n")
     ran = library.run("sky", "compute", "run", stays, str(script), "one", "two")
     assert ran.code == 7, ran.err
+    assert library.run("sky", "compute", "upload", stays, str(script), "script.py").code == 0
+    printed = library.run("sky", "compute", "exec", stays, "python script.py three", "--node", "1")
+    assert ("said by three\n" in printed.out, printed.code) == (True, 7), "what docs/interop.md says to do"
     script.write_text("import os\nos._exit(9)\n")
     died = library.run("sky", "compute", "run", stays, str(script))
     assert (died.code, died.err) == (1, "task_failed: the worker process that ran it exited with code 9\n")
