@@ -19,6 +19,7 @@ know is still raised, as RequestFailed with that name.
     │   ├── InvalidTaskError               a task cannot be run as it is (also a ValueError)
     │   │   └── InvalidTaskYAMLError       a task file is wrong: file, line, field
     │   ├── InvalidCloudError              there is no such cloud, or it cannot be used (also a ValueError)
+    │   ├── CloudError                     a provider does not do what it was asked to do
     │   ├── NotSupportedError              what was asked for cannot be done there
     │   ├── NoCloudAccessError             no cloud can be used
     │   ├── PermissionDeniedError          the user may not do that
@@ -199,6 +200,10 @@ class InvalidTaskYAMLError(InvalidTaskError):
 
 class InvalidCloudError(RequestFailed, ValueError):
     """There is no such cloud, or it cannot be used."""
+
+
+class CloudError(RequestFailed):
+    """A provider does not do what it was asked to do, such as taking a machine back."""
 
 
 class NotSupportedError(RequestFailed):

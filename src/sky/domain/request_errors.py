@@ -10,6 +10,7 @@ from typing import Any, Final
 
 KINDS: Final = frozenset(
     {
+        "CloudError",
         "ClusterDoesNotExist",
         "ClusterNameTakenError",
         "ClusterNotUpError",

@@ -7,12 +7,14 @@ third tells how a shell has ended, which bytes cannot.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Literal
 
 from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
 from sky.api.channels import Key
+from sky.api.in_use import in_use
 from sky.api.meeting import Session, SessionEndedError
 from sky.api.operation import BYTES, Ask, Bytes, NodeChoice, nothing, operation, reply
 from sky.api.reading import Query
@@ -168,7 +170,9 @@ async def _up(ask: Ask, compute_id: str, kind: str, cid: str, choice: str, wante
         return await unit.meetings.meet(unit.db, unit.settings.base_url(), found[place].id, wanted)
 
     body = ask.body(limit_bytes=CONNECTION_BYTES_MAX, gap_s=SESSION_S)
-    await unit.channels.up(key, connect, body)
+    open_shell = in_use(unit.db, key[1]) if kind == "shell" else contextlib.nullcontext()
+    async with open_shell:
+        await unit.channels.up(key, connect, body)
     return nothing(200)
 
 

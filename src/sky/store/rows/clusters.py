@@ -33,6 +33,12 @@ def named(connection: sa.Connection, name: str) -> Row | None:
     return one(connection, query)
 
 
+def of_compute(connection: sa.Connection, compute_id: str) -> Row | None:
+    """The live cluster whose compute that is."""
+    query = sa.select(clusters).where(clusters.c.compute_id == compute_id, clusters.c.removed_us.is_(None))
+    return one(connection, query)
+
+
 def live(connection: sa.Connection, owner: str | None, limit: int) -> list[Row]:
     """Live clusters, newest first: of one owner, or of all (None)."""
     query = sa.select(clusters).where(clusters.c.removed_us.is_(None)).order_by(clusters.c.seq.desc())
