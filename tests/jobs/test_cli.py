@@ -116,6 +116,26 @@ def test_an_account_is_stopped_let_go_on_and_closed(operator: Sky, name: str) ->
     assert "is closed" in unpaid.check(2).err
 
 
+def test_budgets_are_set_and_shown(operator: Sky, shop: Shop, name: str) -> None:
+    _, first, more, shown, wrong, nothing = together(
+        operator,
+        ["create", name],
+        ["budget", name, "--month", "300", "-o", "json"],
+        ["budget", name, "--day", "20"],
+        ["get", name],
+        ["budget", name, "--day", "lots"],
+        ["budget", name],
+    )
+    assert first.check().json()["budget"]["month_usd"] == "300.000000"
+    assert more.check().out == f"{name} may spend $20.00 a day and $300.00 a month\n"
+    assert re.search(r"budget a day +\$20.00", shown.check().out)
+    assert "is no amount" in wrong.check(2).err
+    assert "no budget was given" in nothing.check(2).err
+    key = shop.operate("POST", f"/accounts/{name}/keys", json={})["id"]
+    with_key = operator.together([["admin", "key", "budget", key, "--day", "5", "-o", "json"]])[0]
+    assert with_key.check().json()["budget"] == {"day_usd": "5.000000", "month_usd": None}
+
+
 def test_limits_are_set_one_by_one(operator: Sky, name: str) -> None:
     limit = ["limit", name, "-o", "json"]
     _, first, more, back, shown, wrong, nowhere = together(
@@ -244,6 +264,24 @@ def test_following_prints_the_log_and_ends_as_the_job_did(buyer: Sky) -> None:
     told = buyer(*SUBMIT, "-f", "-o", "json", "--", "sh", "-c", "echo one; exit 3").check(1)
     assert told.json()["status"] == "failed"
     assert "one" in told.err.splitlines()
+
+
+def test_what_a_job_costs_is_told_before_and_after(buyer: Sky) -> None:
+    words = ("--sku", "cpu", "--image", "local", "--max-runtime", "1m", "--", "true")
+    assert re.search(r"costs at most +\$0\.06$", buyer("job", "estimate", *words).check().out, re.MULTILINE)
+    told = buyer.json_of("job", "estimate", "-o", "json", *words)
+    assert (told["hold_usd"], told["ceiling_usd"]) == ("0.060000", "0.060000")
+    assert buyer.json_of("job", "list") == [], "nothing was submitted"
+    assert re.search(r"available +\$100\.00", buyer("job", "balance").check().out)
+    first = buyer(*SUBMIT, "--", "sh", "-c", "exit 3").check().out.strip()
+    after = buyer(*SUBMIT, "--after", first, "--retries", "2", "--wait", "-o", "json", "--", "true").check(1)
+    assert (after.json()["after"], after.json()["retry"]) == ([first], {"max": 2, "on": ["interrupted"]})
+    assert "dependency_failed" in after.err
+    usage = buyer.json_of("job", "usage", "--by", "sku")
+    assert [(line["key"], line["jobs"]) for line in usage["data"]] == [("cpu", 2)]
+    shown = buyer("job", "usage", "--by", "sku").check().out
+    assert re.search(r"^all +2 ", shown, re.MULTILINE)
+    assert buyer("job", "usage", "--since", "tomorrow").check(2).err.startswith("error: invalid_parameter: ")
 
 
 def test_waiting_gives_up_and_cancelling_ends(buyer: Sky) -> None:

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from sky.cli import catalogue, output, render
 from sky.cli.admin_accounts import Account, app
+from sky.cli.admin_budgets import Cap, budget_of, said
 from sky.cli.app import Output, below, command
 from sky.cli.connection import creating, reading
 from sky.cli.definition import seconds
@@ -32,6 +33,27 @@ keys = below(
     "sky admin key list acme",
 )
 ledger = below(app, "ledger", "Check that all money adds up.", "sky admin ledger verify")
+
+
+@command(keys, "sky admin key budget KEY --day 5", "sky admin key budget KEY --day none", instead=("cap",))
+def budget(
+    key: Annotated[str, Parameter(name="KEY", help="Id of the key: `sky admin key list ACCOUNT`.")],
+    /,
+    *,
+    day: Cap = None,
+    month: Cap = None,
+    output_: Output = "table",
+) -> int:
+    """Say how much may be spent with a key, within the budget of its account. What is not named, or is none,
+    is without one."""
+    wanted = budget_of(day, month, admin.Budget())
+    with reading() as api:
+        told = api.send(calls.change_key(key, admin.KeyPatch(budget=wanted)))
+    if output_ == "json":
+        output.json(told)
+    else:
+        output.say(f"{told.id} may spend {said(told.budget)}")
+    return 0
 
 
 @command(

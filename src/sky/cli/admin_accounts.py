@@ -147,9 +147,14 @@ def _show(account: admin.Account, output_: str) -> None:
             ("available", dollars(account.available_usd)),
             ("held", dollars(account.held_usd)),
             *((f"limit {name}", _limit_text(value)) for name, value in account.limits.items()),
+            *((f"budget a {window}", dollars(usd)) for window, usd in _budgets(account) if usd is not None),
             ("created", render.when(account.created_at)),
         ]
     )
+
+
+def _budgets(account: admin.Account) -> tuple[tuple[str, str | None], ...]:
+    return ("day", account.budget.day_usd), ("month", account.budget.month_usd)
 
 
 def _limit_text(value: Mapping[Any, int | None] | int | None) -> str:

@@ -9,32 +9,30 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
 from sky.cli import output, render
-from sky.cli.app import Many, Output, command, noun
+from sky.cli.app import Many, Output, command
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.customer import KeyFile, buying, dollars, moment
 from sky.cli.definition import seconds
-from sky.cli.errors import FAILED, CliError, usage
+from sky.cli.errors import FAILED, CliError
 from sky.cli.job_files import download_all
+from sky.cli.job_money import OutputOrFolder, app
+from sky.cli.job_request import OPTIONS, Options, Words, outputs_of, wanted
 from sky.cli.nouns import near
 from sky.client.errors import JobFailed, JobNotFound, JobRefused
 from sky.client.job_flows import TERMINAL, succeeded
 from sky.client.jobs import Job, Jobs
 from sky.wire import jobs as wire
 
-app = noun("job")
-
 Id = Annotated[str, Parameter(name="JOB", help="Id of the job.")]
 NAMED_MAX = 200
 """How many of the last jobs a mistyped id is compared with."""
-
-Pairs = Annotated[tuple[str, ...], Many, Parameter(metavar="NAME=VALUE")]
 
 
 @command(
@@ -45,21 +43,8 @@ Pairs = Annotated[tuple[str, ...], Many, Parameter(metavar="NAME=VALUE")]
     instead=("create", "run", "start", "launch"),
 )
 def submit(
-    *words: Annotated[
-        str, Parameter(name="COMMAND", allow_leading_hyphen=True, help="What to run, after --: every word.")
-    ],
-    sku: Annotated[str | None, Parameter(help="Kind of machine: `sky sku list`.")] = None,
-    image: Annotated[str | None, Parameter(help="Container image; its entrypoint is not used.")] = None,
-    template: Annotated[str | None, Parameter(help="Job that is written down: `sky template list`.")] = None,
-    env: Annotated[Pairs, Parameter(help="Variable of the command.")] = (),
-    input_: Annotated[
-        tuple[str, ...], Many, Parameter(name="--input", metavar="URL:DIR", help="File to have, and where.")
-    ] = (),
-    max_runtime: Annotated[
-        str | None, Parameter(metavar="TIME", help="Longest runtime: 90, 15m, 2h.")
-    ] = None,
-    provider: Annotated[tuple[str, ...], Many, Parameter(help="Only on this cloud.")] = (),
-    metadata: Annotated[Pairs, Parameter(help="What to remember with it.")] = (),
+    *words: Words,
+    options: Options = OPTIONS,
     idempotency_key: Annotated[
         str | None, Parameter(metavar="KEY", help="Said again within a day, it is the same job.")
     ] = None,
@@ -68,35 +53,15 @@ def submit(
         bool, Parameter(name=["--follow", "-f"], negative=(), help="The same, and print its log meanwhile.")
     ] = False,
     key_file: KeyFile = None,
-    output_: Annotated[
-        tuple[str, ...],
-        Many,
-        Parameter(
-            name=["--output", "-o"],
-            metavar="DIR|FORMAT",
-            help="Folder of the job whose files are kept; or how to print: table, json.",
-        ),
-    ] = (),
+    output_: OutputOrFolder = (),
 ) -> int:
     """Submit a job and print its id.
 
     The money for its longest runtime, up to two hours of it, is held until it ends.
     """
-    outputs, shown = _outputs(output_)
+    outputs, shown = outputs_of(output_)
     with buying(key_file) as jobs:
-        job = jobs.submit(
-            sku=sku,
-            image=image,
-            command=words or None,
-            env=_pairs(env, "--env") or None,
-            inputs=[_input(text) for text in input_],
-            outputs=outputs,
-            max_runtime_seconds=None if max_runtime is None else seconds(max_runtime, "--max-runtime"),
-            template=template,
-            providers=provider,
-            metadata=_pairs(metadata, "--metadata") or None,
-            idempotency_key=idempotency_key,
-        )
+        job = jobs.submit(**wanted(words, options, outputs), idempotency_key=idempotency_key)
         if shown == "table" and not follow:
             output.say(job.id)
             sys.stdout.flush()
@@ -111,40 +76,6 @@ def submit(
         else:
             output.note(f"{job.status}; {dollars(job.usage.hold_usd)} are held")
     return 0
-
-
-def _outputs(texts: Sequence[str]) -> tuple[list[str], output.Format]:
-    """The folders to keep, which are paths, and the format, which is none."""
-    shown: output.Format = "table"
-    folders: list[str] = []
-    for text in texts:
-        if text == "json" or text == "table":
-            shown = text
-        elif text.startswith("/"):
-            folders.append(text)
-        else:
-            hint = "give a folder of the job such as /out, or table or json"
-            raise usage(f"--output {text!r} is neither a folder nor a format", hint)
-    return folders, shown
-
-
-def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise usage(f"{option} {name!r} sets nothing", f"write {option} NAME=VALUE")
-        found[name] = value
-    return found
-
-
-def _input(text: str) -> tuple[str, str]:
-    source, _, mount = text.rpartition(":")
-    if "://" not in source or not mount.startswith("/"):
-        raise usage(
-            f"--input {text!r} does not name an address and a folder", "write --input https://HOST/FILE:/DIR"
-        )
-    return source, mount
 
 
 @command(
@@ -330,6 +261,8 @@ def _show(job: wire.Job, output_: str) -> None:
         ("image", spec.image or None),
         ("command", " ".join(spec.command) if isinstance(spec.command, tuple) else None),
         ("placement", f"{placed.cloud} {placed.region} {placed.instance_type}" if placed else None),
+        ("after", ", ".join(job.after) if isinstance(job.after, tuple) else None),
+        ("begun again", f"{job.retries} times" if job.retries else None),
         ("created", render.when(moment(job.created_at))),
         ("started", job.started_at and render.when(moment(job.started_at))),
         ("finished", job.finished_at and render.when(moment(job.finished_at))),

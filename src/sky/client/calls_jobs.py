@@ -25,6 +25,7 @@ from sky.client.request import (
 )
 from sky.client.request import as_json as read_as
 from sky.wire import jobs as wire
+from sky.wire import spending
 
 CURSOR = "log-cursor"
 
@@ -71,6 +72,22 @@ def submit_job(request: wire.SubmitJobRequest, key: str | None = None) -> Call[w
     """Submit a job, under this key or a fresh one."""
     body = encoder.encode(request)
     return Call("POST", _at("jobs"), read_as(wire.Job), (), keyed(key, JSON), body)
+
+
+def estimate_job(request: wire.SubmitJobRequest) -> Call[spending.Estimate]:
+    """What a job would hold and cost; nothing is written."""
+    body = encoder.encode(request)
+    return Call("POST", f"{_at('jobs')}:estimate", read_as(spending.Estimate), (), (JSON,), body)
+
+
+def get_balance() -> Call[spending.Balance]:
+    """What may be spent."""
+    return getting(_at("balance"), spending.Balance)
+
+
+def get_usage(by: str, since: str | None, until: str | None) -> Call[spending.Usage]:
+    """What the jobs of a window of days cost."""
+    return getting(_at("usage"), spending.Usage, query_of(by=by, since=since, until=until))
 
 
 def get_job(job: str) -> Call[wire.Job]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from msgspec import UNSET
@@ -30,6 +30,8 @@ INTO_THE_END = "end"
 
 Input = wire.JobInput | tuple[str, str] | Mapping[str, str]
 """A file to have before the command begins: where it is, and the folder it goes to."""
+RetryOn = Literal["interrupted", "node_lost"]
+"""Why a job is begun again: its spot machine was taken, or its machine failed."""
 Output = wire.JobOutput | str | Mapping[str, str]
 """A folder whose files are kept."""
 
@@ -39,18 +41,39 @@ _clock = SystemClock()
 # ── submitting ──────────────────────────────────────────────────────────────────────────────────
 
 
+class Wanted(TypedDict, total=False):
+    """What a submit may say."""
+
+    sku: str | None
+    template: str | None
+    image: str | None
+    command: Sequence[str] | None
+    env: Mapping[str, str] | None
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    max_runtime_seconds: int | None
+    providers: Sequence[str]
+    metadata: Mapping[str, str] | None
+    after: Sequence[str]
+    retries: int
+    retry_on: Sequence[RetryOn]
+
+
 def request_of(
     *,
-    sku: str | None,
-    template: str | None,
-    image: str | None,
-    command: Sequence[str] | None,
-    env: Mapping[str, str] | None,
-    inputs: Sequence[Input],
-    outputs: Sequence[Output],
-    max_runtime_seconds: int | None,
-    providers: Sequence[str],
-    metadata: Mapping[str, str] | None,
+    sku: str | None = None,
+    template: str | None = None,
+    image: str | None = None,
+    command: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    inputs: Sequence[Input] = (),
+    outputs: Sequence[Output] = (),
+    max_runtime_seconds: int | None = None,
+    providers: Sequence[str] = (),
+    metadata: Mapping[str, str] | None = None,
+    after: Sequence[str] = (),
+    retries: int = 0,
+    retry_on: Sequence[RetryOn] = ("interrupted",),
 ) -> wire.SubmitJobRequest:
     """A submit as it is sent. What is not said is left out: a template, or the seller, decides."""
     if isinstance(command, str):
@@ -70,6 +93,8 @@ def request_of(
         providers=tuple(providers) or UNSET,
         spec=UNSET if spec == wire.JobSpec() else spec,
         metadata=UNSET if metadata is None else dict(metadata),
+        after=tuple(after) or UNSET,
+        retry=wire.JobRetry(max=retries, on=tuple(retry_on)) if retries else UNSET,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from sky.client import calls_jobs as calls
 from sky.client import daemon, job_files, job_flows
@@ -21,10 +21,11 @@ from sky.client.attempts import PATIENCE_S
 from sky.client.errors import NotFound
 from sky.client.flows import Flow, run
 from sky.client.http import Http
-from sky.client.job_flows import Input, Output
+from sky.client.job_flows import Input, Output, RetryOn, Wanted
 from sky.client.request import Call, CutShort
 from sky.kit import backoff
 from sky.wire import jobs as wire
+from sky.wire import spending
 
 if TYPE_CHECKING:
     from sky.client.http_async import AsyncHttp
@@ -74,13 +75,19 @@ class Jobs:
         template: str | None = None,
         providers: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
+        after: Sequence[str] = (),
+        retries: int = 0,
+        retry_on: Sequence[RetryOn] = ("interrupted",),
         idempotency_key: str | None = None,
     ) -> Job:
         """Submit a job: a sku and what to run on it, or a template. Returns once it is accepted.
 
         ``inputs`` are pairs of an https address and a folder, ``outputs`` are folders. A key is always sent;
         give your own to be safe beyond the life of this program: the same key and job are the same job for
-        24 hours. Raises JobRefused.
+        24 hours. ``after`` are ids of jobs of yours that must have succeeded before. ``retries``: how often
+        it is begun again at most when its spot machine is taken (``interrupted``) or its machine fails
+        (``node_lost``), as ``retry_on`` says; ``max_runtime_seconds`` is then for all of it. Raises
+        JobRefused.
         """
         request = job_flows.request_of(
             sku=sku,
@@ -93,8 +100,25 @@ class Jobs:
             max_runtime_seconds=max_runtime_seconds,
             providers=providers,
             metadata=metadata,
+            after=after,
+            retries=retries,
+            retry_on=retry_on,
         )
         return Job(self, self.send(calls.submit_job(request, idempotency_key)))
+
+    def estimate(self, **wanted: Unpack[Wanted]) -> spending.Estimate:
+        """What a job would hold at its submit, and cost at most; nothing is held. Takes what ``submit`` does
+        except a key, and raises what that would."""
+        return self.send(calls.estimate_job(job_flows.request_of(**wanted)))
+
+    def balance(self) -> spending.Balance:
+        """What you may spend, what is held for jobs, and the budgets that your seller set."""
+        return self.send(calls.get_balance())
+
+    def usage(self, by: str = "day", since: str | None = None, until: str | None = None) -> spending.Usage:
+        """What the jobs cost that ended from the day ``since`` to before ``until`` (as 2026-01-31, in UTC; of
+        the last 30 days unless that is said), by ``day``, ``sku`` or ``metadata.KEY``."""
+        return self.send(calls.get_usage(by, since, until))
 
     def get(self, job: str) -> Job:
         """A job by its id. Raises JobNotFound."""

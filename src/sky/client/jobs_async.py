@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from sky.client import calls_jobs as calls
 from sky.client import job_flows
@@ -21,11 +21,12 @@ from sky.client.aside import aside
 from sky.client.attempts import PATIENCE_S
 from sky.client.flows import Flow, arun
 from sky.client.http_async import AsyncHttp
-from sky.client.job_flows import Input, Output
+from sky.client.job_flows import Input, Output, RetryOn, Wanted
 from sky.client.jobs import EVENTS_POLL_S, PAUSE_FIRST_S, PAUSE_LONGEST_S, Artifact, Job, Jobs
 from sky.client.request import Call, CutShort
 from sky.kit import backoff
 from sky.wire import jobs as wire
+from sky.wire import spending
 
 T = TypeVar("T")
 
@@ -55,6 +56,9 @@ class AsyncJobs:
         template: str | None = None,
         providers: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
+        after: Sequence[str] = (),
+        retries: int = 0,
+        retry_on: Sequence[RetryOn] = ("interrupted",),
         idempotency_key: str | None = None,
     ) -> AsyncJob:
         """Submit a job. See ``sky.Jobs.submit``."""
@@ -69,8 +73,25 @@ class AsyncJobs:
             max_runtime_seconds=max_runtime_seconds,
             providers=providers,
             metadata=metadata,
+            after=after,
+            retries=retries,
+            retry_on=retry_on,
         )
         return AsyncJob(self, await self.send(calls.submit_job(request, idempotency_key)))
+
+    async def estimate(self, **wanted: Unpack[Wanted]) -> spending.Estimate:
+        """What a job would hold and cost. See ``sky.Jobs.estimate``."""
+        return await self.send(calls.estimate_job(job_flows.request_of(**wanted)))
+
+    async def balance(self) -> spending.Balance:
+        """What you may spend. See ``sky.Jobs.balance``."""
+        return await self.send(calls.get_balance())
+
+    async def usage(
+        self, by: str = "day", since: str | None = None, until: str | None = None
+    ) -> spending.Usage:
+        """What jobs cost. See ``sky.Jobs.usage``."""
+        return await self.send(calls.get_usage(by, since, until))
 
     async def get(self, job: str) -> AsyncJob:
         """A job by its id. Raises JobNotFound."""
