@@ -60,17 +60,18 @@ def wait_for(tx: Tx, row: Row, keys: Sequence[str], what: str, again_us: int = L
 
     ``again_us``: how soon to look again without being told. Raises NotYet.
     """
-    left = [key for key in keys if not _looked(tx, key, row["created_us"])]
+    notes = {key: passes.row(tx.connection, key) for key in keys}
+    left = {key: note for key, note in notes.items() if not _looked(note, row["created_us"])}
     until_us = row["created_us"] + WAIT_US
     if not left or tx.now_us >= until_us:
         return
-    for key in left:
-        passes.begin(tx, key)
+    for key, note in left.items():
+        if note is None or note.due_us is None or note.due_us > tx.now_us:
+            tx.touch(key)
     raise NotYet(f"waits for {what}", min(until_us, tx.now_us + again_us))
 
 
-def _looked(tx: Tx, key: str, since_us: int) -> bool:
-    note = passes.row(tx.connection, key)
+def _looked(note: passes.PassRow | None, since_us: int) -> bool:
     return note is not None and note.decided_us is not None and note.decided_us >= since_us
 
 
