@@ -36,6 +36,8 @@ Output = Annotated[
 Wait = Annotated[bool, Parameter(help="Wait until it is done, showing progress.")]
 Many = Parameter(negative_iterable=(), show_default=False)
 """Marks an option that may be given several times."""
+TAKE_COMMANDS = frozenset({"launch", "exec"})
+"""Nouns whose words may be a command with options of its own."""
 PAGE_COLUMNS_MAX = 100
 PROMPT = "  $ "
 
@@ -117,8 +119,8 @@ def tree(*names: str) -> App:
         suppress_keyboard_interrupt=False,
     )
     for name in names:
-        module = f"sky.cli.{NOUNS[name].module}"
-        root.command(f"{module}:app", name=name)
+        module, _, served = NOUNS[name].module.partition(":")
+        root.command(f"sky.cli.{module}:{served or 'app'}", name=name)
     return root
 
 
@@ -163,6 +165,8 @@ def refusal(error: CycloptsError) -> CliError:
             extra = [repr(token) for token in error.unused_tokens or ()]
             many = "is one word" if len(extra) == 1 else f"are {len(extra)} words"
             return usage(f"{', '.join(extra)} {many} too many", f"{page} shows what is expected")
+        case wrong.UnknownOptionError() if (error.command_chain or ("",))[0] in TAKE_COMMANDS and not meant:
+            return usage(_lower(said), f"options of the command stand behind --; {page} lists ours")
         case wrong.CoercionError() | wrong.UnknownOptionError():
             return usage(_lower(said), hint if meant else f"{page} shows what is expected")
         case wrong.MissingArgumentError():

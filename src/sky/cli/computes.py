@@ -18,8 +18,9 @@ from cyclopts import Parameter
 
 from sky.cli import definition, output, render, toml
 from sky.cli.app import Output, Wait, command, noun
+from sky.cli.asking import confirm
 from sky.cli.connection import Api, creating, reading
-from sky.cli.errors import FAILED, REFUSED, CliError, usage
+from sky.cli.errors import FAILED, CliError, usage
 from sky.cli.watch import compute_until
 from sky.client import calls
 from sky.client.events import Seen
@@ -350,7 +351,10 @@ def delete(
         what = render.title(found)
         if found.status.state != "deleted":
             if not yes:
-                _ask(f"Delete {what} ({found.status.nodes_total} nodes, {found.status.state})?")
+                confirm(
+                    f"Delete {what} ({found.status.nodes_total} nodes, {found.status.state})?",
+                    "nothing was deleted",
+                )
             found = api.send(calls.delete_compute(found.id, None))
         if wait:
             found = _until_gone(api, found, timeout)
@@ -359,17 +363,6 @@ def delete(
     else:
         output.note(f"{what} is {found.status.state}")
     return 0
-
-
-def _ask(question: str) -> None:
-    """Go on only when a person says yes."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CliError("not_confirmed", f"{question} nobody can be asked here", "add --yes", REFUSED)
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    answer = sys.stdin.readline().strip().lower()
-    if answer not in ("y", "yes"):
-        raise CliError("not_confirmed", "nothing was deleted", None, REFUSED)
 
 
 def _until_gone(api: Api, compute: v1.Compute, timeout_s: float) -> v1.Compute:

@@ -7,11 +7,12 @@ Follows: a script can act on the exit code, and a person on the hint; the codes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sky.client import errors
+from sky.client import errors, exceptions
 
 OK = 0
 FAILED = 1
@@ -138,6 +139,42 @@ def _of_daemon(error: errors.DaemonError) -> Ending:
             return Ending("daemon_stop_failed", first, None, FAILED)
 
 
+_EXITS_OF_REQUESTS: tuple[tuple[type[errors.SkyError], int], ...] = (
+    (exceptions.ClusterDoesNotExist, MISSING),
+    (exceptions.JobNotFoundError, MISSING),
+    (exceptions.RequestNotFound, MISSING),
+    (exceptions.StorageNotFoundError, MISSING),
+    (exceptions.InvalidTaskError, USAGE),
+    (exceptions.InvalidCloudError, USAGE),
+    (exceptions.StorageSpecError, USAGE),
+    (exceptions.InvalidArgument, USAGE),
+    (exceptions.InvalidEndpointError, USAGE),
+    (exceptions.ClusterNotUpError, REFUSED),
+    (exceptions.ClusterNameTakenError, REFUSED),
+    (exceptions.ClusterOwnerIdentityMismatchError, REFUSED),
+    (exceptions.ResourcesMismatchError, REFUSED),
+    (exceptions.NotSupportedError, REFUSED),
+    (exceptions.PermissionDeniedError, REFUSED),
+    (exceptions.APINotSupportedError, REFUSED),
+    (exceptions.ApiServerAuthenticationError, REFUSED),
+    (exceptions.ApiServerConnectionError, UNREACHABLE),
+    (exceptions.RequestFailed, FAILED),
+)
+"""Exit codes of what requests fail with: the first class that fits."""
+
+
+def _of_request(error: errors.SkyError) -> Ending | None:
+    """What is said about an error of requests; None for another."""
+    exit_code = next((code for kind, code in _EXITS_OF_REQUESTS if isinstance(error, kind)), None)
+    if exit_code is None:
+        return None
+    name = error.type if isinstance(error, exceptions.RequestFailed) else type(error).__name__
+    code = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    said = error.message if isinstance(error, exceptions.RequestFailed) else str(error)
+    message, _, command = said.partition(". `sky ")
+    return Ending(code, message.rstrip("."), f"`sky {command}" if command else None, exit_code)
+
+
 _CALL_CODES: tuple[tuple[type[errors.SkyError], str, str | None], ...] = (
     (errors.TaskIndeterminate, "task_indeterminate", _HINTS["task_indeterminate"]),
     (errors.TaskCancelled, "cancelled", None),
@@ -155,6 +192,9 @@ _CALL_CODES: tuple[tuple[type[errors.SkyError], str, str | None], ...] = (
 
 def ending(error: errors.SkyError) -> Ending:
     """What to say about an error, and the exit code it ends with."""
+    of_request = _of_request(error)
+    if of_request is not None:
+        return of_request
     match error:
         case CliError():
             return Ending(error.code, str(error), error.hint, error.exit_code)

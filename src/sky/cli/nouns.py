@@ -11,44 +11,79 @@ from typing import NamedTuple
 
 
 class Noun(NamedTuple):
-    """A word after ``sky``: the module (below ``sky.cli``) that serves it, and what it is for."""
+    """A word after ``sky``: the module (below ``sky.cli``) that serves it, and what it is for.
+
+    ``module``: with ``:name`` where the module serves several words.
+    """
 
     module: str
     summary: str
     instead: tuple[str, ...] = ()
 
 
-NOUNS: dict[str, Noun] = {
+CALLED: dict[str, Noun] = {
     "run": Noun("run", "Run a function of a Python file on a compute, print its result.", ("call",)),
-    "compute": Noun(
-        "compute", "Create, list, resize, delete computes; reach their nodes.", ("cluster", "computes")
-    ),
+    "compute": Noun("compute", "Create, list, resize, delete computes; reach their nodes.", ("computes",)),
     "task": Noun("task", "List tasks, show one, retry, cancel, print a result.", ("tasks",)),
-    "log": Noun("log", "Print what the nodes of a compute or a task wrote.", ("logs",)),
-    "why": Noun("why", "Tell what was last decided about something, and why.", ("explain", "describe")),
-    "offers": Noun("offers", "List machines that could be bought now, with prices.", ("offer", "prices")),
-    "provider": Noun("provider", "List, add and remove places to get machines from.", ("providers", "cloud")),
+    "log": Noun("log", "Print what the nodes of a compute or a task wrote."),
+}
+SCRIPTED: dict[str, Noun] = {
+    "launch": Noun("launch", "Run a task on a cluster, which is made if need be.", ("up",)),
+    "exec": Noun("execute", "Run a task on a cluster that is up, without its setup."),
+    "status": Noun("clusters:status_app", "Show clusters.", ("clusters", "cluster")),
+    "start": Noun("cluster_acts:start_app", "Start stopped clusters.", ("restart", "resume")),
+    "stop": Noun("cluster_acts:stop_app", "Stop clusters, and keep their disks.", ("pause",)),
+    "down": Noun("cluster_acts:down_app", "Take clusters down.", ("terminate", "destroy")),
+    "autostop": Noun("cluster_acts:autostop_app", "Say what happens to clusters when they are idle."),
+    "queue": Noun("cluster_jobs:queue_app", "Show the jobs of clusters."),
+    "logs": Noun("cluster_jobs:logs_app", "Print what a job of a cluster prints."),
+    "cancel": Noun("cluster_jobs:cancel_app", "Cancel jobs of a cluster."),
+    "cost-report": Noun("clusters:costs_app", "Show what clusters have cost.", ("costs", "cost")),
+    "check": Noun("clouds:check_app", "Try which clouds can be used.", ("clouds",)),
+    "gpus": Noun("clouds:gpus_app", "List accelerators, their machines and prices.", ("gpu", "accelerators")),
+    "show-gpus": Noun("clouds:show_gpus_app", "The same as `sky gpus list`."),
+    "storage": Noun("storage", "List and delete storages.", ("storages", "bucket")),
+    "api": Noun("api_server", "Start, stop, log in to a server; follow its requests.", ("requests",)),
+    "dashboard": Noun("dashboard", "Open the dashboard in a browser.", ("ui",)),
+}
+SOLD: dict[str, Noun] = {
     "job": Noun("job", "Submit paid jobs, follow them, have their files; with a key.", ("jobs",)),
     "sku": Noun("sku", "List what paid jobs can run on, with prices.", ("skus", "catalogue")),
     "template": Noun("template", "List paid jobs that are written down already.", ("templates",)),
     "upstream": Noun("upstream", "List the clouds behind what is sold.", ("upstreams",)),
     "admin": Noun("admin", "Sell: accounts, their money and keys; check the ledger.", ("account", "ledger")),
     "console": Noun("console", "Run a console of customers and play money, for development."),
-    "server": Noun("server", "Start and stop the daemon, show its state and log.", ("daemon", "start")),
+}
+OPERATED: dict[str, Noun] = {
+    "why": Noun("why", "Tell what was last decided about something, and why.", ("explain", "describe")),
+    "offers": Noun("offers", "List machines that could be bought now, with prices.", ("offer", "prices")),
+    "provider": Noun("provider", "List, add and remove places to get machines from.", ("providers", "cloud")),
+    "server": Noun("server", "Start and stop the daemon, show its state and log.", ("daemon",)),
+    "user": Noun("users", "Say who may use a server, and in which role.", ("users", "whoami", "role")),
+    "token": Noun("users:token_app", "Make, list, rotate and revoke tokens of users.", ("tokens",)),
     "config": Noun(
         "config", "Show settings and their origin; check sky.toml.", ("settings", "configuration")
     ),
     "openapi": Noun("openapi", "Print the OpenAPI document of the HTTP interface.", ("schema", "spec")),
     "completion": Noun("completion", "Install or print completion for your shell.", ("completions",)),
 }
+GROUPS: tuple[tuple[str, dict[str, Noun]], ...] = (
+    ("Functions on computes:", CALLED),
+    ("Tasks on clusters:", SCRIPTED),
+    ("Paid jobs:", SOLD),
+    ("All of them:", OPERATED),
+)
+"""What the help page shows together."""
+NOUNS: dict[str, Noun] = {name: noun for _, group in GROUPS for name, noun in group.items()}
 
 EXITS = (
     (0, "it worked"),
-    (1, "it failed: a task raised, a compute cannot be had"),
+    (1, "it failed: a task raised, a compute or a cluster cannot be had"),
     (2, "the command line, a file or a value cannot be accepted as it is"),
     (3, "there is no such thing, or no daemon runs (`sky server status`)"),
     (4, "refused: what is there forbids it, or you may not"),
     (5, "no daemon answers"),
+    (100, "the job of a cluster failed; 101: it has not ended; 103: cancelled"),
     (130, "interrupted with Ctrl-C"),
 )
 
@@ -71,7 +106,6 @@ OF_COMPUTE = (
     "create",
     "delete",
     "download",
-    "exec",
     "forward",
     "get",
     "ls",
@@ -88,11 +122,9 @@ INSTEAD = {
     **dict.fromkeys(("ssh", "attach"), "compute shell"),
     **dict.fromkeys(("ls", "list", "ps"), "compute list"),
     **dict.fromkeys(("cp", "files"), "compute upload"),
-    **dict.fromkeys(("up", "launch"), "compute create"),
-    **dict.fromkeys(("down", "terminate"), "compute delete"),
+    **{name: f"api {name}" for name in ("login", "logout", "info")},
     "scale": "compute resize",
     "events": "log --events",
-    "cancel": "task cancel",
     "result": "task result",
 }
 """What they may have meant by a word that is no noun."""
@@ -110,9 +142,15 @@ def help_page(bold: bool) -> str:
         "",
         "Turns any machines into compute that can be called, scripted and sold.",
         "",
-        title("Commands:"),
-        *(f"  {name:<{width}}{noun.summary}" for name, noun in NOUNS.items()),
-        "",
+        *(
+            line
+            for heading, group in GROUPS
+            for line in (
+                title(heading),
+                *(f"  {name:<{width}}{noun.summary}" for name, noun in group.items()),
+                "",
+            )
+        ),
         title("Options:"),
         f"  {'--help':<{width}}Show this page; after a command, the page of that command.",
         f"  {'--version':<{width}}Print the release.",
@@ -132,5 +170,7 @@ def help_page(bold: bool) -> str:
         "  $ sky compute create dev --nodes 2 --pip numpy",
         "  $ sky run --compute dev train.py:train --epochs 10",
         "  $ sky compute delete dev --yes",
+        "  $ sky launch -c dev task.yaml",
+        "  $ sky down dev",
     ]
     return "\n".join(lines)

@@ -198,13 +198,15 @@ def note(text: str) -> None:
 
 
 def tell_error(text: str) -> None:
-    """An error and its hint, each on one line."""
+    """An error and its hint, each on one line; of several things that are wrong, one on each line."""
     clear_progress()
     for line in text.split("\nhint: "):
         head = "error: " if line.startswith("error: ") else "hint: "
-        shown = clean(line.removeprefix("error: "))
+        first, *more = line.removeprefix("error: ").splitlines()
         style = "bad" if head == "error: " else "dim"
-        sys.stderr.write(styled(head, style, sys.stderr) + shown + "\n")
+        sys.stderr.write(styled(head, style, sys.stderr) + clean(first) + "\n")
+        for other in more:
+            sys.stderr.write(f"  {clean(other)}\n")
     sys.stderr.flush()
 
 
