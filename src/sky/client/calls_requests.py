@@ -119,6 +119,12 @@ def stream_logs(body: wire.LogsBody, after: int) -> Call[None]:
     return Call("POST", "/logs", as_nothing, query_of(after=after), (IS_JSON, *_ours()), encoder.encode(body))
 
 
+def stream_server_log(after: int, *, follow: bool, tail: int) -> Call[None]:
+    """What the server logs behind a place, or the last lines of it, as JSON lines."""
+    query = query_of(after=after, follow=follow, tail=tail)
+    return Call("GET", "/api/server_logs", as_nothing, query, _ours())
+
+
 def download_logs(cluster_name: str, job_ids: Sequence[int] | None) -> Call[bytes]:
     """The logs of jobs, as a gzipped tar."""
     body = DownloadLogsBody(cluster_name=cluster_name, job_ids=None if job_ids is None else tuple(job_ids))

@@ -1,4 +1,4 @@
-"""Logs as files on this computer: those of jobs that are copied here, and our own server's.
+"""The logs of jobs, as files on this computer.
 
 Decides: where each job's files go. Never: writes outside the folder it was given, whatever an archive says.
 Follows: a log is there whole or not at all, and takes the place of an older copy.
@@ -9,30 +9,10 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 SPOOLED_BYTES = 8 * 1024 * 1024
-LOOK_S = 0.2
-
-
-def follow_file(path: Path, *, follow: bool, tail: int | None) -> Iterator[str]:
-    """The lines of a file, with their ends; those that are added later too where ``follow`` says so.
-
-    ``tail``: only so many of those that are there. A file that shrinks is read from its beginning again.
-    """
-    with path.open(encoding="utf-8", errors="replace") as file:
-        yield from file if tail is None else deque(file, maxlen=tail)
-        while follow:
-            line = file.readline()
-            if line:
-                yield line
-                continue
-            time.sleep(LOOK_S)
-            if path.stat().st_size < file.tell():
-                file.seek(0)
 
 
 def unpack_logs(pieces: Iterable[bytes], target: Path) -> dict[str, str]:

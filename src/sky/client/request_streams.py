@@ -75,11 +75,20 @@ _requests = msgspec.json.Decoder(_RequestEnd)
 
 
 class Lines(Generic[T]):
-    """A reader's place in a stream. ``end``: what is behind the last line, once that was read."""
+    """A reader's place in a stream. ``end``: what is behind the last line, once that was read.
 
-    def __init__(self, call: Callable[[int], Call[None]], read_end: Callable[[bytes], T]) -> None:
+    ``closing``: what stands for it where a stream simply closes; None where that is no end.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[int], Call[None]],
+        read_end: Callable[[bytes], T],
+        closing: T | None = None,
+    ) -> None:
         self._call = call
         self._read_end = read_end
+        self._closing = closing
         self._after = 0
         self._rest = bytearray()
         self.end: T | None = None
@@ -100,6 +109,7 @@ class Lines(Generic[T]):
                 while self.end is None and (piece := (yield Read())) is not None:
                     for text in self._feed(piece):
                         yield Give(text)
+                self.end = self._closing if self.end is None else self.end
                 if self.end is None:
                     raise ConnectionError("the stream ended before its end")
             except ConnectionError as cut:
@@ -153,6 +163,15 @@ def of_job(cluster_name: str, job_id: int, *, follow: bool, tail: int) -> Lines[
         return calls.stream_logs(body, after)
 
     return Lines(call, _jobs.decode)
+
+
+def of_server(*, follow: bool, tail: int) -> Lines[bool]:
+    """What the server logs; behind it, True."""
+    return Lines(
+        lambda after: calls.stream_server_log(after, follow=follow, tail=tail),
+        lambda _line: True,
+        None if follow else True,
+    )
 
 
 # ── drivers ─────────────────────────────────────────────────────────────────────────────────────

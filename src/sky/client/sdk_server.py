@@ -18,14 +18,16 @@ from typing import Any
 from sky.client import calls_requests as calls
 from sky.client import daemon, endpoints
 from sky.client import request_flows as flows
+from sky.client import request_streams as streams
 from sky.client.exceptions import InvalidArgument, NotSupportedError
 from sky.client.flows import Flow, ask
 from sky.client.http import Http
 from sky.client.records import RequestId, RequestRecord, ServerInfo, request_record
 from sky.client.request_link import FIRST_PATIENCE_S, Link, link
-from sky.client.request_logs import follow_file, unpack_logs
+from sky.client.request_logs import unpack_logs
 from sky.wire import requests as wire
 
+TAIL_LINES_MAX = 100_000
 LOCAL_HOST = "127.0.0.1"
 EVERY_HOST = str(IPv4Address(0))
 
@@ -211,17 +213,14 @@ def dashboard(starting_page: str | None = None) -> None:
 
 
 def api_server_logs(follow: bool = True, tail: int | None = None) -> None:
-    """Write the log of the server to standard output; ``follow``: also what it logs from now on.
+    """Write the log of the server to standard output; ``follow``: also what it logs from now on. For admins.
 
     ``tail``: only so many of the lines that are there.
     """
     server = link(start=False)
-    if not server.local:
-        msg = f"the log of the server at {server.url} is read where it runs: `sky api logs --server` there"
-        raise NotSupportedError(msg)
-    path = endpoints.home_dir() / "server.log"
-    for line in follow_file(path, follow=follow, tail=tail):
-        sys.stdout.write(line)
+    lines = streams.of_server(follow=follow, tail=TAIL_LINES_MAX if tail is None else tail)
+    for text in streams.waiting(server, lines):
+        sys.stdout.write(f"{text}\n")
 
 
 def download_logs(cluster_name: str, job_ids: Sequence[int] | None) -> dict[str, str]:
