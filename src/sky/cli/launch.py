@@ -40,23 +40,23 @@ class OfCluster:
             allow_leading_hyphen=True,
             help="Stop the cluster when it was idle for so long; -1: never.",
         ),
-    ] = (None,)
+    ] = None
     down: Annotated[
         bool, Parameter(negative=(), help="Take it down instead, when it is idle or its jobs have ended.")
-    ] = (False,)
+    ] = False
     wait_for: Annotated[WaitFor | None, Parameter(help="What keeps it from being idle [jobs_and_ssh].")] = (
-        None,
+        None
     )
     retry_until_up: Annotated[
         bool, Parameter(name=["--retry-until-up", "-r"], negative=(), help="Try until there are machines.")
-    ] = (False,)
-    no_setup: Annotated[bool, Parameter(negative=(), help="Without the setup of the task.")] = (False,)
+    ] = False
+    no_setup: Annotated[bool, Parameter(negative=(), help="Without the setup of the task.")] = False
     fast: Annotated[
         bool, Parameter(negative=(), help="On a cluster that is up, without preparing it again.")
-    ] = (False,)
+    ] = False
     resize: Annotated[
         bool, Parameter(negative=(), help="Change the cluster's number of nodes to the task's.")
-    ] = (False,)
+    ] = False
 
 
 AS_USUAL = OfCluster()
