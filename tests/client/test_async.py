@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -239,6 +240,49 @@ async def test_what_was_printed_is_printed_before_the_result(
         assert "hello\n" in capsys.readouterr().out
         assert await (speak("all") @ compute) == ["all"]
         assert "all\n" in capsys.readouterr().out
+        assert await (sky.gather(speak("one"), speak("two")) >> compute) == ["one", "two"]
+        assert sorted(capsys.readouterr().out.split()) == ["one", "two"]
+        assert await ((speak("a") & speak("b")) >> compute) == ("a", "b")
+        assert sorted(capsys.readouterr().out.split()) == ["a", "b"]
+
+
+async def test_many_at_once_cost_no_threads(compute: sky.Compute, awaited: sky.AsyncCompute) -> None:
+    await (double(1) >> awaited)
+    before = threading.active_count()
+    most = 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, threading.active_count())
+            await asyncio.sleep(0.002)
+
+    watching = asyncio.create_task(watch())
+    try:
+        together = [sky.gather(double(n), double(n + 1)) >> awaited for n in range(100)]
+        mapped = [sky.map(double, range(n)) >> awaited for n in range(20)]
+        spoken = [speak(str(n)) >> awaited for n in range(100)]
+        assert await asyncio.gather(*together) == [[2 * n, 2 * n + 2] for n in range(100)]
+        assert await asyncio.gather(*mapped) == [list(range(0, 2 * n, 2)) for n in range(20)]
+        assert await asyncio.gather(*spoken) == [str(n) for n in range(100)]
+    finally:
+        watching.cancel()
+    assert most <= before + 2, "one for all of them"
+
+
+async def test_calls_that_are_not_there_yet_keep_no_others_waiting(awaited: sky.AsyncCompute) -> None:
+    go = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        go.wait(30)
+        yield 2
+
+    slow = sky.map(double, numbers()) >> awaited
+    assert await (sky.gather(double(4), double(5)) >> awaited) == [8, 10]
+    assert not slow.done()
+    go.set()
+    assert await slow == [2, 4]
 
 
 async def test_a_block_that_is_given_up_while_it_opens_leaves_nothing(daemon: Any) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TextIO
 
 from sky.client.progress import between_lines
@@ -36,6 +37,7 @@ class Console:
         self._lines: dict[str, int] = {}
         self._unknown: deque[ConsoleEvent] = deque(maxlen=UNKNOWN_MAX)
         self._closed = False
+        self._waiting: dict[str, list[tuple[int, Callable[[], None]]]] = {}
 
     def expect(self, *tasks: str) -> None:
         """These tasks are ours; print what was heard of them already."""
@@ -72,16 +74,49 @@ class Console:
             if self._lines.get(task, lines) >= lines:
                 self._lines.pop(task, None)
 
+    def when(self, task: str, lines: int, call: Callable[[], None]) -> Callable[[], None] | None:
+        """Call ``call`` once ``lines`` lines of a task were printed, in whatever thread that is.
+
+        Returns how to wait no longer, which must be called; None where they have been printed already.
+        """
+        with self._changed:
+            if self._closed or self._lines.get(task, lines) >= lines:
+                self._lines.pop(task, None)
+                return None
+            entry = (lines, call)
+            self._waiting.setdefault(task, []).append(entry)
+
+        def leave() -> None:
+            with self._changed:
+                waiting = self._waiting.get(task, [])
+                if entry in waiting:
+                    waiting.remove(entry)
+                if not waiting:
+                    self._waiting.pop(task, None)
+                if self._lines.get(task, lines) >= lines:
+                    self._lines.pop(task, None)
+
+        return leave
+
     def close(self) -> None:
         """Nothing more will be heard: let nobody wait for it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            for entries in self._waiting.values():
+                for _, call in entries:
+                    call()
 
     def _print(self, event: ConsoleEvent) -> None:
         task = event.task or ""
         lines = event.content.split("\n")
         self._lines[task] = self._lines.get(task, 0) + len(lines)
+        self._write(event, lines)
+        for wanted, call in self._waiting.get(task, ()):
+            if self._lines[task] >= wanted:
+                call()
+
+    def _write(self, event: ConsoleEvent, lines: list[str]) -> None:
         if self._quiet:
             return
         stream = sys.stderr if event.stream == "stderr" else sys.stdout

@@ -81,7 +81,7 @@ class Courier:
 
     def submit(self, outgoing: Outgoing) -> Future[Any]:
         """Send a call soon; its future settles when it has ended."""
-        future: Future[Any] = Future(cancel=self.cancel, abandon=self.abandon, printed=self._console.settle)
+        future: Future[Any] = Future(cancel=self.cancel, abandon=self.abandon, printed=self._console)
         with self._changed:
             self._outbox.append(_Letter(outgoing, future))
             self._start()

@@ -12,12 +12,34 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sky.client.aside import aside
+from sky.client.console import SETTLE_S
 from sky.client.function import Settled
 
 R = TypeVar("R")
+
+
+class Printer(Protocol):
+    """What prints here what calls print on nodes: a ``Console``."""
+
+    def settle(self, task: str, lines: int) -> None:
+        """Wait until so many lines of a task were printed, but not for long."""
+        ...
+
+    def when(self, task: str, lines: int, call: Callable[[], None]) -> Callable[[], None] | None:
+        """Call ``call`` when they are; returns how to wait no longer, None when they have been."""
+        ...
+
+
+class Silent:
+    """Prints nothing, so nothing has to be waited for."""
+
+    def settle(self, task: str, lines: int) -> None:
+        """Return."""
+
+    def when(self, task: str, lines: int, call: Callable[[], None]) -> None:
+        """It has been."""
 
 
 class Future(concurrent.futures.Future[R]):
@@ -28,7 +50,7 @@ class Future(concurrent.futures.Future[R]):
         *,
         cancel: Callable[[Future[Any]], bool],
         abandon: Callable[[Future[Any]], object],
-        printed: Callable[[str, int], None],
+        printed: Printer,
     ) -> None:
         super().__init__()
         self.task = ""
@@ -36,7 +58,7 @@ class Future(concurrent.futures.Future[R]):
         self._cancelling = threading.RLock()
         self._ask_cancel = cancel
         self._ask_abandon = abandon
-        self._printed = printed
+        self.printer = printed
 
     def result(self, timeout: float | None = None) -> R:
         """What the function returned, or raise what it raised.
@@ -48,7 +70,11 @@ class Future(concurrent.futures.Future[R]):
             return super().result(timeout)
         finally:
             if self.done():
-                self._printed(self.task, self.console_lines)
+                self.printer.settle(self.task, self.console_lines)
+
+    def value(self) -> R:
+        """What the function returned, of one that has ended: without waiting for what it printed."""
+        return super().result(0)
 
     def cancel(self) -> bool:
         """Ask for the call's end. True when that was accepted; False when it has ended, or nobody answers.
@@ -68,7 +94,7 @@ class Future(concurrent.futures.Future[R]):
     def then(self, change: Callable[[R], Any]) -> Future[Any]:
         """A future of this one's result, changed."""
         later: Future[Any] = Future(
-            cancel=lambda _: self.cancel(), abandon=lambda _: self.abandon(), printed=self._printed
+            cancel=lambda _: self.cancel(), abandon=lambda _: self.abandon(), printed=self.printer
         )
 
         def pass_on(ended: concurrent.futures.Future[R]) -> None:
@@ -77,7 +103,7 @@ class Future(concurrent.futures.Future[R]):
                 later.settle_cancelled()
                 return
             error = ended.exception()
-            value = None if error is not None else change(ended.result(0))
+            value = None if error is not None else change(self.value())
             later.settle(Settled(value, error, self.task, self.console_lines))
 
         self.add_done_callback(pass_on)
@@ -129,12 +155,29 @@ class Future(concurrent.futures.Future[R]):
         await self.printed()
         if self.cancelled():
             raise asyncio.CancelledError
-        return self.result()
+        return self.value()
 
     async def printed(self) -> None:
         """Until what it printed has been printed here, in an event loop; as ``result`` waits for it."""
-        if self.console_lines:
-            await aside(lambda: self._printed(self.task, self.console_lines))
+        if not self.console_lines:
+            return
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(done.set)
+
+        leave = self.printer.when(self.task, self.console_lines, wake)
+        if leave is None:
+            return
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await done.wait()
+        except TimeoutError:
+            return  # its lines are late: a result is not held back for them any longer
+        finally:
+            leave()
 
 
 def in_background(work: Callable[[], Settled[R]], cancel: Callable[[], object]) -> Future[R]:
@@ -144,7 +187,7 @@ def in_background(work: Callable[[], Settled[R]], cancel: Callable[[], object]) 
         cancel()
         return True
 
-    future: Future[R] = Future(cancel=ask, abandon=lambda _: ask(future), printed=lambda _task, _lines: None)
+    future: Future[R] = Future(cancel=ask, abandon=lambda _: ask(future), printed=Silent())
 
     def run() -> None:
         try:

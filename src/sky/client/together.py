@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import queue
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from concurrent.futures import CancelledError
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from sky.client.aside import warn_if_blocking
-from sky.client.errors import TaskCancelled
 from sky.client.function import Function, Pending, Settled
+from sky.client.gathering import OPEN_MAX, Gathering, Open, Submitter, result_of
 from sky.client.handles import Future, in_background
 from sky.client.items import Items
 from sky.client.target import AsyncTarget, Target
@@ -27,89 +27,8 @@ B = TypeVar("B")
 C = TypeVar("C")
 R = TypeVar("R")
 
-OPEN_MAX = 1_000
-"""Calls that are under way, or ended and not yet handed out, at one time."""
 CANCELS_MAX = 16
 """Places that are left for saying that all is cancelled."""
-
-
-class Submitter(Protocol):
-    """What calls can be sent to: a compute, of either kind."""
-
-    def submit(self, call: Pending[R]) -> Future[R]:
-        """Send a call and go on."""
-        ...
-
-
-class _Open(Generic[R]):
-    """The calls that are under way. ``announce`` is told a place when its call has ended, in any thread.
-
-    With ``ordered``, results wait for their turn; ``at_once`` lets a failure pass them.
-    """
-
-    def __init__(
-        self,
-        calls: Iterable[Pending[R]],
-        target: Submitter,
-        announce: Callable[[int], None],
-        *,
-        ordered: bool,
-        at_once: bool = False,
-    ) -> None:
-        self._source = enumerate(calls)
-        self._target = target
-        self._announce = announce
-        self._ordered = ordered
-        self._at_once = at_once
-        self._under_way: dict[int, Future[R]] = {}
-        self._waiting: dict[int, Future[R]] = {}
-        self._turn = 0
-        self._more = True
-
-    def send(self) -> bool:
-        """Send one more call, if there may be one more; False when it is time to wait instead."""
-        if not self._more or len(self._under_way) + len(self._waiting) >= OPEN_MAX:
-            return False
-        following = next(self._source, None)
-        if following is None:
-            self._more = False
-            return False
-        place, call = following
-        future = self._under_way[place] = self._target.submit(call)
-        future.add_done_callback(lambda _: self._announce(place))
-        return True
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will come."""
-        return not (self._more or self._under_way or self._waiting)
-
-    def ended(self, place: int) -> Iterator[Future[R]]:
-        """The futures that are next to be handed out, now that this one has ended."""
-        future = self._under_way.pop(place)
-        if not self._ordered or (self._at_once and _failed(future)):
-            yield future
-            return
-        self._waiting[place] = future
-        while self._turn in self._waiting:
-            self._turn += 1
-            yield self._waiting.pop(self._turn - 1)
-
-    def abandon(self) -> None:
-        """End what has not ended."""
-        for future in self._under_way.values():
-            future.abandon()
-
-
-def _failed(future: Future[Any]) -> bool:
-    return future.cancelled() or future.exception() is not None
-
-
-def _result(future: Future[R]) -> R:
-    try:
-        return future.result()
-    except CancelledError:
-        raise TaskCancelled(f"{future.task}: the call was cancelled", future.task) from None
 
 
 def _one_by_one(
@@ -122,7 +41,7 @@ def _one_by_one(
 ) -> Generator[R, None, None]:
     """Results as they come or in the order of the calls. None among ``places`` cancels it all."""
     ended: queue.Queue[int | None] = places or queue.Queue(maxsize=OPEN_MAX)
-    opened = _Open(calls, target, ended.put_nowait, ordered=ordered, at_once=at_once)
+    opened = Open(calls, target, ended.put_nowait, ordered=ordered, at_once=at_once)
     try:
         while True:
             while opened.send():
@@ -133,7 +52,7 @@ def _one_by_one(
             if place is None:
                 raise CancelledError
             for future in opened.ended(place):
-                yield _result(future)
+                yield result_of(future)
     finally:
         opened.abandon()
 
@@ -149,7 +68,7 @@ async def _one_by_one_awaited(
         if not loop.is_closed():
             loop.call_soon_threadsafe(ended.put_nowait, place)
 
-    opened = _Open(calls, target, announce, ordered=ordered)
+    opened = Open(calls, target, announce, ordered=ordered)
     try:
         while True:
             for _ in iter(opened.send, False):
@@ -158,7 +77,7 @@ async def _one_by_one_awaited(
                 return
             for future in opened.ended(await ended.get()):
                 await future.printed()
-                yield _result(future)
+                yield result_of(future)
     finally:
         opened.abandon()
 
@@ -168,8 +87,16 @@ def all_results(calls: Iterable[Pending[R]], target: Submitter) -> list[R]:
     return list(_one_by_one(calls, target, ordered=True, at_once=True))
 
 
-def later(calls: Iterable[Pending[R]], target: Submitter) -> Future[list[R]]:
-    """A future of every result. Cancelling it ends them all."""
+def later(calls: Iterable[Pending[R]], target: Submitter, *, at_hand: bool = True) -> Future[list[R]]:
+    """A future of every result. Cancelling it ends them all.
+
+    ``at_hand``: the calls are there, so that reading them keeps nobody waiting; all such futures share one
+    thread. What may wait for its next call is read in a thread of its own.
+    """
+    return Gathering(calls, target).future if at_hand else _aside(calls, target)
+
+
+def _aside(calls: Iterable[Pending[R]], target: Submitter) -> Future[list[R]]:
     places: queue.Queue[int | None] = queue.Queue(maxsize=OPEN_MAX + CANCELS_MAX)
 
     def work() -> Settled[list[R]]:
@@ -189,8 +116,9 @@ def streamed(calls: Iterable[Pending[R]], target: Submitter, *, ordered: bool) -
 class Many(Generic[R]):
     """Calls to run side by side: ``>> compute`` gives the list of what they returned, in order."""
 
-    def __init__(self, calls: Iterable[Pending[R]]) -> None:
+    def __init__(self, calls: Iterable[Pending[R]], *, at_hand: bool = True) -> None:
         self._calls = calls
+        self._at_hand = at_hand
 
     @overload
     def __rshift__(self, target: AsyncTarget) -> Future[list[R]]: ...
@@ -199,13 +127,13 @@ class Many(Generic[R]):
     def __rshift__(self, target: Target | AsyncTarget) -> Any:
         """Run them all and wait for all. The first failure is raised, and the others are cancelled."""
         if target.awaits:
-            return later(self._calls, target)
+            return later(self._calls, target, at_hand=self._at_hand)
         warn_if_blocking("`>>`", "write `await (sky.gather(...) > compute)`", depth=3)
         return all_results(self._calls, target)
 
     def __gt__(self, target: Submitter) -> Future[list[R]]:
         """Send them and go on: the future is what they will have returned."""
-        return later(self._calls, target)
+        return later(self._calls, target, at_hand=self._at_hand)
 
     def stream(self, *, ordered: bool = True) -> Streaming[R]:
         """The same calls, their results one by one: in order, or (``ordered=False``) as they come."""
@@ -302,7 +230,9 @@ def mapped(
     ahead. ``stream=True`` (or ``.stream()``) gives an iterator, in order or (``ordered=False``) as they come.
     """
     calls = itertools.starmap(_as_it_is(function), zip(*iterables, strict=False))
-    return Streaming(calls, ordered=ordered) if stream else Many(calls)
+    if stream:
+        return Streaming(calls, ordered=ordered)
+    return Many(calls, at_hand=all(isinstance(one, list | tuple | range | set | dict) for one in iterables))
 
 
 def _as_it_is(function: object) -> Function[..., Any]:
