@@ -38,7 +38,7 @@ class Marks:
             told = None if other == mark or other.suffix else _read(other)
             if told is not None and not looks.keys().isdisjoint(_files(told)):
                 other.unlink(missing_ok=True)
-        new = mark.with_suffix(".new")
+        new = mark.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(looks))
         new.replace(mark)
 

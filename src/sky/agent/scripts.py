@@ -7,6 +7,7 @@ already are not brought again.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -63,10 +64,8 @@ def _bring(step: Bring, content: bytes | None, path: str | None, home: Path) -> 
         shutil.rmtree(target)
     folder = target.parent if step.single else target
     folder.mkdir(parents=True, exist_ok=True)
-    if content is not None:
-        path = str(home / f"{step.digest}.part")
-        Path(path).write_bytes(content)
-    with tarfile.open(path, mode="r:gz") as archive:
+    inline = None if content is None else io.BytesIO(content)
+    with tarfile.open(path, mode="r:gz", fileobj=inline) as archive:
         members = archive.getmembers()
         if sum(member.size for member in members) > UNPACKED_BYTES_MAX:
             raise ValueError(f"it unfolds to more than {UNPACKED_BYTES_MAX} bytes")
@@ -77,8 +76,6 @@ def _bring(step: Bring, content: bytes | None, path: str | None, home: Path) -> 
             for member in members:
                 archive.extract(member, folder, filter=_fresh)
             brought = [folder / member.name for member in members]
-    if content is not None:
-        Path(path or "").unlink()
     marks.note(step.digest, target, brought)
 
 

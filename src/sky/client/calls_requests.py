@@ -16,6 +16,7 @@ from sky.client.request import (
     ANSWER_S,
     IS_JSON,
     TRANSFER_S,
+    Body,
     Call,
     Reply,
     as_content,
@@ -27,7 +28,7 @@ from sky.client.request import (
 from sky.client.request import as_json as read_as
 from sky.kit.version import VERSION
 from sky.wire import requests as wire
-from sky.wire.request_answers import DownloadLogsBody
+from sky.wire.request_answers import DownloadLogsBody, Uploaded
 
 T = TypeVar("T")
 
@@ -123,6 +124,14 @@ def stream_server_log(after: int, *, follow: bool, tail: int) -> Call[None]:
     """What the server logs behind a place, or the last lines of it, as JSON lines."""
     query = query_of(after=after, follow=follow, tail=tail)
     return Call("GET", "/api/server_logs", as_nothing, query, _ours())
+
+
+def upload(sha256: str, archive: Body) -> Call[Uploaded]:
+    """Store an archive of files under its hash; without content: ask whether it is stored. That is refused
+    as ``hash_mismatch`` when it is not."""
+    headers = (("Content-Type", "application/gzip"), *_ours())
+    query = query_of(sha256=sha256)
+    return Call("POST", "/upload", read_as(Uploaded), query, headers, archive, timeout_s=TRANSFER_S)
 
 
 def download_logs(cluster_name: str, job_ids: Sequence[int] | None) -> Call[bytes]:

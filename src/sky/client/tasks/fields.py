@@ -57,9 +57,14 @@ def workdir(report: Report, path: Path, value: Any) -> str | dict[str, str] | No
             return None
         return given
     found = values.fields(report, path, value, _GIT)
-    if found is not None and "url" not in found:
+    if found is None:
+        return None
+    if "url" not in found:
         report.wrong(path, "a repository has a url")
         return None
+    for name, text in found.items():
+        if not text.strip() or text.startswith("-"):
+            report.wrong((*path, name), "it is the address of a repository, or one of its branches", text)
     return found
 
 

@@ -203,12 +203,13 @@ def _shape(text: str) -> str:
 def _stars(text: str, at: int, stars: int) -> tuple[str, int]:
     """What ``*`` or ``**`` at a place becomes, and how much of the pattern that takes."""
     behind = text[at + stars : at + stars + 1]
-    starts_level = at == 0 or text[at - 1] == "/"
-    if stars != 2 or not starts_level or behind not in ("", "/"):
+    # Git compares what is literal first, so that two stars right behind it stand at a beginning too.
+    starts_level = text[at - 1 : at] in ("", "/") or not set("*?[\\") & set(text[:at])
+    if stars < 2 or not starts_level or behind not in ("", "/"):
         return "[^/]*", stars
     if behind == "/":
         return "(?:.*/)?", stars + 1
-    return ".*" if at == 0 else ".+", stars
+    return ".*", stars
 
 
 def _bracket(text: str, at: int) -> tuple[str, int]:

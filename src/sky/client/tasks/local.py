@@ -41,13 +41,15 @@ _BUCKETS = {
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Something that goes somewhere. ``source`` is a path here, an address, or paths of a storage."""
+    """Something that goes somewhere: a path here, an address, a repository (its url, and a branch, tag or
+    commit), or a storage with the paths of its content."""
 
     at: At
     target: str
     paths: tuple[Path, ...] = ()
     url: str | None = None
     storage: Storage | None = None
+    repository: tuple[str, str | None] | None = None
     is_workdir: bool = False
 
 
@@ -68,6 +70,9 @@ def mounts(task: Task, report: Report, *, workdir_only: bool = False) -> list[Mo
             report.wrong(("workdir",), "it is a file, and the working folder is a folder", workdir)
         elif folder is not None:
             found.append(Mount(("workdir",), WORKDIR, (folder,), is_workdir=True))
+    elif workdir is not None:
+        repository = (workdir["url"], workdir.get("ref"))
+        found.append(Mount(("workdir",), WORKDIR, repository=repository, is_workdir=True))
     if workdir_only:
         return found
     for name in ("file_mounts", "storage_mounts"):

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sky.client import calls, daemon
-from sky.client.errors import NotFound
+from sky.client import calls_requests, daemon
+from sky.client.errors import ApiError
 from sky.client.flows import Flow, ask
-from sky.client.tasks import archive, functions, tree
+from sky.client.tasks import archive, functions, repository, tree
 from sky.client.tasks.archive import Names
 from sky.client.tasks.ignore import Ignored
 from sky.client.tasks.local import Mount
+from sky.client.tasks.repository import NotFetched
 from sky.client.tasks.task import Task
 from sky.client.tasks.tree import Entry, Tree, Unreadable
 from sky.wire import requests as wire
@@ -39,8 +40,15 @@ def send(
         try:
             if mount.storage is not None:
                 storages.append((yield from _storage(mount, names)))
+            elif mount.repository is not None:
+                with repository.fetched(*mount.repository) as folder:
+                    files += yield from _folder(mount, tree.of_folder(folder, None), names)
             elif mount.url is None:
                 files += yield from _files(mount, names)
+        except NotFetched as error:
+            url, ref = mount.repository or ("", None)
+            at = "" if ref is None else f" at {ref!r}"
+            report.wrong(mount.at, f"{url!r}{at} cannot be fetched: {error}")
         except Unreadable as error:
             report.wrong(mount.at, str(error))
         report.finish()
@@ -62,6 +70,10 @@ def _files(mount: Mount, names: Names) -> Flow[list[wire.Archive]]:
         return [wire.Archive(target=target, sha256=sha256, single=True)]
     found = tree.of_folder(path, Ignored(path, around=mount.is_workdir))
     _tell(found, path)
+    return (yield from _folder(mount, found, names))
+
+
+def _folder(mount: Mount, found: Tree, names: Names) -> Flow[list[wire.Archive]]:
     archives: list[wire.Archive] = []
     for part in tree.parts_of(found):
         sha256 = yield from _stored(part, names)
@@ -97,7 +109,7 @@ def _stored(entries: Sequence[Entry], names: Names) -> Flow[str]:
     built = archive.build(entries)
     try:
         if built.sha256 == known or not (yield from _is_there(built.sha256)):
-            yield from ask(calls.put_blob(built.sha256, built))
+            yield from ask(calls_requests.upload(built.sha256, built))
     finally:
         built.close()
     names.note(entries, built.sha256)
@@ -106,9 +118,12 @@ def _stored(entries: Sequence[Entry], names: Names) -> Flow[str]:
 
 def _is_there(sha256: str) -> Flow[bool]:
     try:
-        return (yield from ask(calls.has_blob(sha256)))
-    except NotFound:
+        yield from ask(calls_requests.upload(sha256, b""))
+    except ApiError as refused:
+        if refused.code != "hash_mismatch":
+            raise
         return False
+    return True
 
 
 def _tell(found: Tree, path: Path) -> None:
@@ -126,7 +141,7 @@ def send_function(
     try:
         code = wire.Archive(target=packed.target, sha256=packed.archive.sha256, single=True)
         if upload and not (yield from _is_there(code.sha256)):
-            yield from ask(calls.put_blob(code.sha256, packed.archive))
+            yield from ask(calls_requests.upload(code.sha256, packed.archive))
     finally:
         packed.archive.close()
     return packed.script, ((code,) if upload else ())
