@@ -73,6 +73,8 @@ class Connection:
         self._reporter = reporter
         self._listener = listener
         self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._others: tuple[str, ...] = ()
+        self._tries = 0
         self.heard_at_s = time.monotonic()
 
     async def run(self) -> None:
@@ -102,10 +104,13 @@ class Connection:
             await close(self._socket)
 
     async def _serve(self) -> None:
-        """One connection, from hello to its loss."""
+        """One connection, from hello to its loss. Each try goes to the next of the addresses there are."""
+        known = self._settings.addresses(self._others)
+        url = known[self._tries % len(known)]
+        self._tries += 1
         async with asyncio.timeout(CONNECT_S):
             socket = await self._session().ws_connect(
-                f"{self._settings.daemon_url()}/agent/v1/connect",
+                f"{url}/agent/v1/connect",
                 headers={
                     "Authorization": f"Bearer {self._settings.token()}",
                     "X-Sky-Node": self._settings.node,
@@ -122,6 +127,8 @@ class Connection:
             if not isinstance(welcome, Welcome):
                 raise aiohttp.ClientError("the daemon did not say welcome")
             self._socket = socket
+            self._tries, self._others = 0, welcome.daemons
+            self._settings.note_connected(url)
             self._listener.welcome(welcome)
             self._reporter.heard(welcome.heard)
             await self._converse(socket, welcome)

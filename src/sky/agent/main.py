@@ -271,7 +271,7 @@ class Agent:
                 memory_bytes=settings.memory_bytes,
                 accelerators=settings.spec.accelerators,
                 url=settings.url,
-                url_file=None if settings.url_file is None else str(settings.url_file),
+                url_file=str(settings.connected),
                 included=None if files is None else str(files),
                 plugins=tuple((plugin.kind, plugin.params) for plugin in settings.spec.plugins),
             ),

@@ -6,7 +6,7 @@ Follows: everything else in the agent is handed a ``Settings`` and reads no envi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -102,9 +102,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The node's token as it is now. Raises OSError when it cannot be read."""
         return self.token_file.read_text().strip()
 
+    @property
+    def connected(self) -> Path:
+        """The file that names the daemon that the agent is, or was last, connected to."""
+        return self.home / "connected.json"
+
     def daemon_url(self) -> str:
-        """The daemon's address as it is now, without a trailing slash."""
-        return current_url(self.url, self.url_file)
+        """The address of the daemon that the agent is connected to, without a trailing slash."""
+        return current_url(current_url(self.url, self.url_file), self.connected)
+
+    def addresses(self, others: Sequence[str]) -> list[str]:
+        """Where a daemon may be, the likeliest first; ``others``: where one said that more are."""
+        first = (current_url(self.url, self.url_file), current_url(self.url, self.connected), self.url)
+        return list(dict.fromkeys(url.rstrip("/") for url in (*first, *others)))
+
+    def note_connected(self, url: str) -> None:
+        """Let workers and later connections know where the daemon is."""
+        fresh = self.connected.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(_Told(url)))
+        fresh.replace(self.connected)
 
 
 def current_url(url: str, url_file: Path | None) -> str:

@@ -35,7 +35,7 @@ def storage_of(chosen: Settings, clock: Clock, keys: Keys, base_url: Callable[[]
         return Kept(None, None)
     if chosen.bucket is not None:
         return _in_bucket(chosen, chosen.bucket, clock)
-    folder = ArtifactFolder(chosen.home / "artifacts", full_sync=chosen.full_sync)
+    folder = ArtifactFolder(chosen.shared / "artifacts", full_sync=chosen.full_sync)
     folder.prepare()
     return Kept(SignedFiles(folder, keys.sign_address, base_url), folder)
 

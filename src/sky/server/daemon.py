@@ -29,6 +29,7 @@ from sky.kit import supervise
 from sky.kit.clock import SteadyClock, SystemClock
 from sky.kit.version import VERSION
 from sky.providers.registry import standard
+from sky.reconcile.presence import Presence
 from sky.reconcile.status import Costs
 from sky.server import log, settings, wiring
 from sky.server.catalogue import CatalogueError
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _raise_file_limit()
     try:
         with _owned(chosen.home), opened(chosen) as doors:
+            chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
             upgrade(chosen.database_url)
             uvicorn_loop = uvicorn.Config(app="", loop="auto").get_loop_factory()
             with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
@@ -125,11 +127,14 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, finish)
+    presence = Presence(daemon.db, daemon.holder, public or url, wiring.deployment_of(daemon.keys))
+    _alone(await presence.begin(), chosen)
     costs = Costs(daemon.db, daemon.services.hub, daemon.services.clock)
     loops = asyncio.gather(
         supervise.forever("loops", daemon.runner.run_forever),
         supervise.forever("costs", costs.run_forever),
         supervise.forever("catalogue", daemon.listing.run_forever),
+        supervise.forever("presence", presence.run_forever),
     )
     _keep_what_stays()
     try:
@@ -142,12 +147,24 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
         loops.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loops
+        await presence.end()
         try:
             await daemon.runner.stop()
         except SkyError as kept:  # a full disk, for one; the claims end by themselves
             _log.warning("claims.kept", error=kept.message)
         daemon.db.close()
         _log.info("daemon.stopped")
+
+
+def _alone(others: set[str], chosen: Settings) -> None:
+    """Daemons of one database have one key, and the same files. Raises StartError."""
+    if others:
+        shown = chosen.shared_folder or chosen.home
+        msg = (
+            f"a daemon with other keys serves from this database; the ones in {shown} do not open what it "
+            "keeps there: set SKY_SHARED_FOLDER to the folder that it has"
+        )
+        raise StartError(msg)
 
 
 @contextlib.contextmanager

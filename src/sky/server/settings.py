@@ -81,7 +81,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="For tests of compatibility: the oldest version that it takes from a client."),
     ] = None
     database: Annotated[
-        str | None, Meta(description="SQLite file or database URL. Unset: `sky.db` in the state folder.")
+        str | None,
+        Meta(
+            description="SQLite file, or URL of a PostgreSQL. Unset: `DATABASE_URL` where that names a "
+            "PostgreSQL, or else `sky.db` in the state folder."
+        ),
+    ] = None
+    shared_folder: Annotated[
+        Path | None,
+        Meta(
+            description="Folder that all daemons on one PostgreSQL have: keys, content, files of paid jobs, "
+            "and this computer's nodes. Unset: the state folder."
+        ),
     ] = None
     blob_bytes_max: Annotated[int, Meta(ge=1, description="Largest blob in bytes.")] = 5 * 1024**3
     body_bytes_max: Annotated[int, Meta(ge=1024, description="Largest JSON body in bytes.")] = 8 * 1024**2
@@ -216,6 +227,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else (found[1], f"{found[2]}/" if found[2] else "")
 
     @property
+    def shared(self) -> Path:
+        """Where what all daemons on one database need is kept."""
+        return self.home if self.shared_folder is None else self.shared_folder.expanduser().absolute()
+
+    @property
     def shares_database(self) -> bool:
         """Whether other daemons may be on the same database."""
         return self.database_url.startswith("postgresql")
@@ -250,6 +266,9 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
             text = environ.get("SKY_" + field.name.upper())
         if text is not None and text != "":
             values[field.name] = text
+    shared = environ.get("DATABASE_URL", "")
+    if "database" not in values and shared.startswith(("postgres://", "postgresql://")):
+        values["database"] = shared
     values["home"] = str(Path(str(values.get("home") or "~/.sky")).expanduser().absolute())
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_decode)

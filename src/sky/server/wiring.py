@@ -77,16 +77,17 @@ class Daemon:
     services: Services
     keys: Keys
     listing: Listing
+    holder: str
 
 
 def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callable[[], str]) -> Daemon:
     """The daemon that ``settings`` describe."""
-    keys = Keys(settings.home)
+    keys = Keys(settings.shared)
     holder = holder_of(settings.home)
     beside = Neighbours(settings.database_url, holder) if settings.shares_database else None
     db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync, neighbours=beside)
-    blobs = Blobs(db, settings.home / "blobs", full_sync=settings.full_sync)
-    context = Context(settings.home, deployment_of(keys), clock)
+    blobs = Blobs(db, settings.shared / "blobs", full_sync=settings.full_sync)
+    context = Context(settings.shared, deployment_of(keys), clock)
     masks = Masks([keys.token])
     masks.add_named(os.environ)
     masks.add([settings.console_token or ""])
@@ -153,7 +154,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         started_us=clock.now_us(),
         masking=Masking(masks, keys.node_token),
     )
-    return Daemon(db, runner, services, keys, listing)
+    return Daemon(db, runner, services, keys, listing, holder)
 
 
 def hidden(

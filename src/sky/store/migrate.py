@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from sky.store import schema_users
-from sky.store.engine import explain, make_engine
+from sky.store.engine import explain, is_lost, make_engine
 
 HEAD = "0004"
 FOLDER = Path(__file__).with_name("migrations")
@@ -43,17 +43,22 @@ def upgrade(url: str) -> bool:
     try:
         return _upgrade(url)
     except (ArgumentError, ModuleNotFoundError) as error:
-        kind = url.partition(":")[0]
-        why = f"its driver {error.name!r} is not installed" if isinstance(error, ImportError) else "unknown"
-        raise UnusableDatabaseError(
-            f"a database of the kind {kind!r} cannot be used ({why}); name a SQLite file, or leave it out"
-        ) from error
+        raise UnusableDatabaseError(_unusable(url, error)) from error
     except DBAPIError as error:
         known = explain(error)
         shown = sa.make_url(url).render_as_string(hide_password=True)
-        raise UnusableDatabaseError(
-            f"the database {shown} cannot be used: {error.orig if known is None else known}"
-        ) from error
+        lost = url.startswith("postgresql") and is_lost(error)
+        why = str(error.orig).strip() if known is None or lost else known
+        raise UnusableDatabaseError(f"the database {shown} cannot be used: {why}") from error
+
+
+def _unusable(url: str, error: Exception) -> str:
+    """Why a kind of database cannot be used here, and what to do."""
+    kind = url.partition(":")[0].partition("+")[0]
+    if kind == "postgresql":
+        return "PostgreSQL needs a driver: pip install 'skyfleet[postgresql]'"
+    why = f"its driver {error.name!r} is not installed" if isinstance(error, ImportError) else "unknown"
+    return f"a database of the kind {kind!r} cannot be used ({why}); name a SQLite file, or a PostgreSQL"
 
 
 def _upgrade(url: str) -> bool:
@@ -65,8 +70,15 @@ def _upgrade(url: str) -> bool:
         if have is not None and have > HEAD:
             msg = f"the database has schema {have}, this release knows {HEAD}: written by a newer release"
             raise NewerDatabaseError(msg)
-        with engine.begin() as connection:
-            if sa.inspect(connection).get_table_names():
+        with engine.begin() as connection:  # nobody else writes from here on
+            tables = set(sa.inspect(connection).get_table_names())
+            if have is None and tables:
+                if "counters" in tables:  # another daemon was a moment earlier
+                    return False
+                shown = ", ".join(sorted(tables)[:5])
+                msg = f"the database has tables that are not ours ({shown}); name an empty one"
+                raise UnusableDatabaseError(msg)
+            if tables:
                 step_up(connection)
             else:
                 _make(connection)

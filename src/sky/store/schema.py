@@ -371,3 +371,15 @@ rendezvous = sa.Table(
     sa.Column("taken", sa.Boolean, nullable=False, default=False),
     _us("created_us", required=True),
 )
+
+# Daemons that serve from this database, and when each was last there.
+daemons = sa.Table(
+    "daemons",
+    metadata,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("url", sa.String(256), nullable=False),
+    sa.Column("release", sa.String(32), nullable=False),
+    sa.Column("deployment", sa.String(64), nullable=False),
+    _us("seen_us", required=True),
+    sqlite_with_rowid=False,
+)

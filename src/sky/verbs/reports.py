@@ -18,7 +18,7 @@ from sky.domain.task import Tries
 from sky.kit import codec
 from sky.kit.clock import SECOND_US, to_datetime
 from sky.store import blobs, work
-from sky.store.rows import computes, nodes, tasks
+from sky.store.rows import computes, daemons, nodes, tasks
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import attempts
@@ -58,6 +58,7 @@ def hello(tx: Tx, node_id: str, said: agent.Hello) -> agent.Welcome:
         heard=heard,
         total=total_of(tx, node["compute_id"]),
         draining=state == n.DRAINING,
+        daemons=daemons.addresses(tx.connection, tx.now_us),
     )
 
 

@@ -50,7 +50,8 @@ class Hello(Message, frozen=True, tag="hello"):
 class Welcome(Message, frozen=True, tag="welcome"):
     """The daemon's answer. ``lease_seconds`` without hearing from any daemon, and the agent ends itself.
 
-    0 means it never does. ``heard`` is the last report number written for this boot.
+    0 means it never does. ``heard`` is the last report number written for this boot. ``daemons``: where else
+    it may call, should this one not be there any more.
     """
 
     lease_seconds: float
@@ -58,6 +59,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     heard: int
     total: int
     draining: bool = False
+    daemons: tuple[str, ...] = ()
 
 
 class Work(Message, frozen=True, tag="work"):

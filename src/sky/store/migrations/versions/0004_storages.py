@@ -34,10 +34,12 @@ def upgrade() -> None:
     _storages()
     _users()
     _user_tokens()
+    _daemons()
 
 
 def downgrade() -> None:
     """Remove what was made, newest first."""
+    op.drop_table("daemons")
     op.drop_table("user_tokens")
     op.drop_table("users")
     op.drop_table("storages")
@@ -135,3 +137,16 @@ def _user_tokens() -> None:
         sa.UniqueConstraint("sha256", name="uq_user_tokens_sha256"),
     )
     op.create_index("ix_user_tokens_user_name", "user_tokens", ["user_name"])
+
+
+def _daemons() -> None:
+    op.create_table(
+        "daemons",
+        sa.Column("name", sa.String(64), nullable=False),
+        sa.Column("url", sa.String(256), nullable=False),
+        sa.Column("release", sa.String(32), nullable=False),
+        sa.Column("deployment", sa.String(64), nullable=False),
+        sa.Column("seen_us", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_daemons"),
+        sqlite_with_rowid=False,
+    )

@@ -1,0 +1,50 @@
+"""Says that this daemon is there, to the others on its database and to agents.
+
+Decides: how often. Never: looks after another daemon: what that one leaves is due, and found by ticks.
+Follows: an agent that loses its daemon knows the others, and dials one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sky.domain.errors import SkyError
+from sky.kit.version import VERSION
+from sky.store.db import Database
+from sky.store.rows import daemons
+
+EVERY_S = 2.0
+
+
+class Presence:
+    """One daemon's row."""
+
+    def __init__(self, db: Database, name: str, url: str, deployment: str) -> None:
+        self._db = db
+        self._name = name
+        self._url = url
+        self._deployment = deployment
+
+    async def begin(self) -> set[str]:
+        """Be there from now on; returns other deployments that use this database too."""
+        now_us = self._db.clock.now_us()
+        others = await self._db.read(lambda c: daemons.deployments(c, now_us, self._name))
+        if not others - {self._deployment}:
+            await self._say()
+        return others - {self._deployment}
+
+    async def run_forever(self) -> None:
+        """Say it until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self._say()
+
+    async def end(self) -> None:
+        """Be there no more."""
+        try:
+            await self._db.write(lambda tx: daemons.leave(tx, self._name))
+        except SkyError:  # it is passed over soon without that
+            return
+
+    async def _say(self) -> None:
+        await self._db.write(lambda tx: daemons.note(tx, self._name, self._url, VERSION, self._deployment))
