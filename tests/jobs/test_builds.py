@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.jobs.conftest import SETTINGS
-from tests.jobs.shop import CATALOGUE, ROOT, Customer, Shop, body, refusal
+from tests.jobs.shop import CATALOGUE, DEADLINE_S, ROOT, Customer, Shop, body, refusal
 
 Start = Callable[..., Shop]
 
@@ -20,7 +23,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
     def one(**settings: str) -> Shop:
         home = tmp_path_factory.mktemp("build")
-        (home / "catalogue.yaml").write_text(CATALOGUE)
+        (home / "catalogue.yaml").write_text(settings.pop("SKY_CATALOGUE_TEXT", CATALOGUE))
         given = {**SETTINGS, "SKY_CATALOGUE": str(home / "catalogue.yaml"), **settings}
         running = RunningDaemon(home, free_port(), environment=given)
         running.start()
@@ -103,6 +106,28 @@ def test_what_is_sold_is_public(shop: Shop) -> None:
     assert [t["id"] for t in templates] == ["count", "greet", "someday"]
     assert [t["available"] for t in templates] == [True, True, False]
     assert templates[2]["unavailable_reason"] == "its image is not built yet"
+
+
+def test_a_template_in_a_container_is_not_available_without_an_engine(start: Start, tmp_path: Path) -> None:
+    for name in ("podman", "docker"):
+        (tmp_path / name).write_text("#!/bin/sh\necho out of order >&2; exit 1\n")
+        (tmp_path / name).chmod(0o755)
+    broken = f"{tmp_path}:{os.environ['PATH']}"
+    pinned = f"docker.io/library/debian@sha256:{'0' * 64}"
+    shop = start(PATH=broken, SKY_CATALOGUE_TEXT=CATALOGUE.replace("image: local", f"image: {pinned}", 1))
+    customer = shop.customer()
+
+    def greet() -> dict[str, Any]:
+        listed = shop.http.get(f"{ROOT}/templates").json()["data"]
+        return next(one for one in listed if one["id"] == "greet")
+
+    deadline = time.monotonic() + DEADLINE_S
+    while (seen := greet())["available"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "podman does not work: out of order" in seen["unavailable_reason"]
+    told = refusal(customer.submit({"template": "greet"}), "template_unavailable", 400)
+    assert seen["unavailable_reason"] in told["message"]
 
 
 def test_every_failure_has_the_one_shape(shop: Shop) -> None:

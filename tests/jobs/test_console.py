@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -265,17 +267,40 @@ def test_a_hold_whose_job_was_never_written_is_given_back(
     there.audit()
 
 
-def test_a_daemon_without_a_console_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:
-    home = tmp_path_factory.mktemp("no-console")
-    running = RunningDaemon(home, free_port(), environment={"SKY_ACCOUNTS_BACKEND": "console"})
-    running.start()
-    try:
-        shop = Shop(running.url)
-        answer = Customer(shop.http, "sk-12345678", "")("GET", "/jobs")
-        assert "console_url" in refusal(answer, "console_unavailable", 503)["message"]
-        assert shop.http.get(f"{ROOT}/skus").status_code == 200
-    finally:
-        running.stop()
+@pytest.mark.parametrize("said", [{"status": "active"}, {"status": "active", "owner": "acme"}])
+def test_a_key_that_the_console_gives_no_owner_opens_nothing(
+    there: Shop, till: Till, customer: Customer, said: dict[str, str]
+) -> None:
+    till.strike({"kind": "answer", "on": "verify", "body": said})
+    fresh = till.customer(there)
+    refusal(fresh("GET", "/jobs"), "owner_unresolved", 500)
+    refusal(fresh.submit(), "owner_unresolved", 500)
+    till.strike()
+    assert fresh("GET", "/jobs").json()["data"] == []
+
+
+def test_a_hold_that_the_console_takes_for_an_old_one_places_no_job(till: Till, customer: Customer) -> None:
+    till.strike({"kind": "answer", "on": "holds", "body": {"status": "over"}})
+    refusal(customer.submit(), "placement_failed", 500)
+    till.strike()
+    assert customer("GET", "/jobs").json()["data"] == []
+    until(lambda: till.balance(customer)[1] == "0.000000")
+    assert customer.submit().status_code == 201
+
+
+def test_a_daemon_without_a_console_does_not_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sky.server.main", "--home", str(tmp_path), "--port", "0"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "SKY_ACCOUNTS_BACKEND": "console"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "SKY_CONSOLE_URL" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_command_prints_all_that_a_daemon_needs(tmp_path_factory: pytest.TempPathFactory) -> None:

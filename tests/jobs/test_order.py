@@ -16,7 +16,7 @@ class Fault:
 
     code: str
     param: str | None
-    slot: int
+    slot: float
     fields: dict[str, Any] = field(default_factory=dict)
     account: str = ""
 
@@ -45,6 +45,8 @@ FAULTS = [
     Fault("invalid_mount", "spec.outputs[0].mount", 9, {"spec__outputs": [{"mount": "/"}]}),
     Fault("provider_not_offered", "providers[0]", 10, {"providers": ["gcp"]}),
     Fault("upstream_unavailable", "sku", 11, {"sku": "gpu"}),
+    Fault("invalid_after", "after[0]", 11.5, {"after": ["job_1"]}),
+    Fault("invalid_retry", "retry.max", 11.6, {"retry": {"max": 11}}),
     Fault("account_suspended", None, 12, account="suspended"),
     Fault("compute_not_enabled", None, 12, account="disabled"),
     Fault("quota_exceeded", "sku", 13, account="full"),

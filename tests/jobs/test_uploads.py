@@ -36,6 +36,10 @@ def content(customer: Customer, file: dict[str, Any]) -> bytes:
     assert answer.status_code == 200
     assert hashlib.sha256(answer.content).hexdigest() == file["sha256"]
     assert len(answer.content) == file["size"]
+    rest = customer.http.get(file["url"], headers={"range": "bytes=1-"})
+    if file["size"] > 1:
+        assert (rest.status_code, rest.content) == (206, answer.content[1:])
+        assert rest.headers["content-range"] == f"bytes 1-{file['size'] - 1}/{file['size']}"
     return answer.content
 
 

@@ -7,11 +7,14 @@ Follows: without a job store (``sells`` False) the catalogue is served, and noth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET
 
 from sky.domain.account import Limits
 from sky.domain.artifact import Arrived, StoredFile
@@ -150,12 +153,25 @@ def nothing_sold() -> Selling:
     return Selling(lambda: nothing, _Nobody(), sells=False)
 
 
-def limits_of(own: Mapping[str, Any] | None, usual: Limits) -> Limits:
-    """An account's limits: its own where it has any, otherwise the deployment's. null: none."""
+def limits_of(own: Any, usual: Limits) -> Limits | None:
+    """An account's limits: its own where it has any, otherwise the deployment's. null: none. None: what is
+    kept of its own cannot be read."""
     if not own:
         return usual
+    try:
+        kept = msgspec.convert(own, _Kept)
+    except msgspec.ValidationError:
+        return None
     return Limits(
-        own.get("max_active_jobs", usual.active_jobs),
-        own.get("max_queued_jobs", usual.queued_jobs),
-        {**usual.gpus, **own.get("max_gpus", {})},
+        usual.active_jobs if kept.max_active_jobs is UNSET else kept.max_active_jobs,
+        usual.queued_jobs if kept.max_queued_jobs is UNSET else kept.max_queued_jobs,
+        {**usual.gpus, **kept.max_gpus},
     )
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is kept of an account's limits."""
+
+    max_active_jobs: int | msgspec.UnsetType | None = UNSET
+    max_queued_jobs: int | msgspec.UnsetType | None = UNSET
+    max_gpus: dict[str, int | None] = msgspec.field(default_factory=dict[str, int | None])

@@ -41,13 +41,15 @@ class KeyOrder(msgspec.Struct, forbid_unknown_fields=True):
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True):
     """``down``: the connection is closed, and nothing done. ``error``: status 500, and nothing done.
-    ``lost``: it is done, and the connection closed. ``slow``: it is done, and answered ``seconds`` later. It
+    ``lost``: it is done, and the connection closed. ``slow``: it is done, and answered ``seconds`` later.
+    ``answer``: nothing is done, and ``body`` answered. It
     strikes ``times`` requests whose last part of the path is ``on``; an empty one is any."""
 
-    kind: Literal["down", "error", "lost", "slow"]
+    kind: Literal["down", "error", "lost", "slow", "answer"]
     on: str = ""
     times: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000_000
     seconds: Annotated[float, Meta(ge=0, le=600)] = 0.0
+    body: dict[str, Any] = {}
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -160,6 +162,8 @@ async def _struck(request: web.Request, handler: Handler, faults: list[Fault]) -
         return _json({"error": "as it was asked for"}, 500)
     if fault.kind == "down":
         return _closed(request)
+    if fault.kind == "answer":
+        return _json(fault.body)
     answer = await handler(request)
     if fault.kind == "lost":
         return _closed(request)

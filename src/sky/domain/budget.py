@@ -27,11 +27,13 @@ class Budget:
 
 
 def budgets(of: str, caps: Mapping[str, Any] | None) -> Iterable[Budget]:
-    """What is kept of the budgets of a key or an account, as budgets."""
-    for window in (DAY, MONTH):
-        micro = (caps or {}).get(f"{window}_micro")
+    """What is kept of the budgets of a key or an account, as budgets. ValueError: it cannot be read."""
+    names = {f"{window}_micro": window for window in (DAY, MONTH)}
+    for name, micro in (caps or {}).items():
+        if name not in names or not (micro is None or isinstance(micro, int)):
+            raise ValueError(f"{name}={micro!r} is no part of a budget")
         if micro is not None:
-            yield Budget(of, window, micro)
+            yield Budget(of, names[name], micro)
 
 
 def begun_us(window: str, now_us: int) -> int:

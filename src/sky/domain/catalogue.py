@@ -81,11 +81,12 @@ class JobTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything that is listed."""
+    """Everything that is listed. ``broken``: templates whose files cannot be read now, and why not."""
 
     skus: Mapping[str, Sku] = field(default_factory=dict[str, Sku])
     templates: Mapping[str, JobTemplate] = field(default_factory=dict[str, JobTemplate])
     note: str = ""
+    broken: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def unavailable(self, template: JobTemplate) -> str | None:
         """Why a template cannot be used; None: it can."""

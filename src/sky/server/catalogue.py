@@ -131,27 +131,32 @@ def read(path: Path) -> Catalogue:
     return listed(path).catalogue
 
 
-def listed(path: Path, kinds: Collection[str] | None = None) -> Listed:
-    """The catalogue in a file; clouds that are none of ``kinds`` are warned of. Raises CatalogueError."""
+def marked_file(path: Path) -> Marked:
+    """A YAML file with its places. Raises CatalogueError."""
     try:
         with open(path, "rb") as file:
-            marked = marked_yaml.parse(file.read(marked_yaml.BYTES_MAX + 1))
+            return marked_yaml.parse(file.read(marked_yaml.BYTES_MAX + 1))
     except OSError as error:
         raise CatalogueError(f"{path} cannot be read: {error.strerror}") from error
     except YamlError as error:
         raise CatalogueError(f"{path}:{error.line}: {error}" if error.line else f"{path}: {error}") from error
+
+
+def listed(path: Path, kinds: Collection[str] | None = None) -> Listed:
+    """The catalogue in a file; clouds that are none of ``kinds`` are warned of. Raises CatalogueError."""
+    marked = marked_file(path)
     skus, templates, note, wrong = _parts(marked)
     wrong += [*_twice("skus", skus), *_twice("templates", templates)]
     for number, sku in skus.items():
         wrong += _wrong_sku(("skus", number), sku)
     known = _ids(marked, "skus")
     for number, template in templates.items():
-        wrong += _wrong_template(("templates", number), template, known)
+        wrong += wrong_template(("templates", number), template, known)
     if wrong:
-        raise CatalogueError("\n".join(_told(path, marked, wrong)))
+        raise CatalogueError("\n".join(told(path, marked, wrong)))
     catalogue = Catalogue(
         {part.id: _sku(part) for part in skus.values()},
-        {part.id: _template(part) for part in templates.values()},
+        {part.id: template_of(part) for part in templates.values()},
         note,
     )
     return Listed(catalogue, tuple(_warnings(path, marked, skus, kinds)))
@@ -190,14 +195,14 @@ def _list(items: Any, shape: type[Shape], name: str, wrong: list[Wrong]) -> dict
         return {}
     found: dict[int, Shape] = {}
     for number, item in enumerate(cast("list[Any]", items)):
-        misfits = list(_misfits(item, shape, (name, number)))
-        wrong += misfits
-        if not misfits:
+        unfit = list(misfits(item, shape, (name, number)))
+        wrong += unfit
+        if not unfit:
             found[number] = msgspec.convert(item, shape)
     return found
 
 
-def _misfits(item: Any, shape: type[msgspec.Struct], around: tuple[Step, ...]) -> Iterator[Wrong]:
+def misfits(item: Any, shape: type[msgspec.Struct], around: tuple[Step, ...]) -> Iterator[Wrong]:
     """What of an entry has not the right form, field by field: msgspec alone stops at the first."""
     if not isinstance(item, dict):
         yield Wrong(around, "it is a mapping")
@@ -215,7 +220,7 @@ def _misfits(item: Any, shape: type[msgspec.Struct], around: tuple[Step, ...]) -
         part = PARTS.get(name)
         if part is not None and isinstance(given[name], list):
             for number, inner in enumerate(cast("list[Any]", given[name])):
-                yield from _misfits(inner, part, (*around, name, number))
+                yield from misfits(inner, part, (*around, name, number))
             continue
         try:
             msgspec.convert(given[name], field.type)
@@ -292,7 +297,8 @@ def _wrong_sku(at: tuple[Step, ...], part: SkuPart) -> Iterator[Wrong]:
         yield Wrong((*at, "accelerator"), "it is missing, such as A10G, for there are GPUs")
 
 
-def _wrong_template(at: tuple[Step, ...], part: TemplatePart, skus: Collection[str]) -> Iterator[Wrong]:
+def wrong_template(at: tuple[Step, ...], part: TemplatePart, skus: Collection[str]) -> Iterator[Wrong]:
+    """What is wrong with a template that has the right form."""
     if part.sku not in skus:
         yield Wrong((*at, "sku"), f"there is no such sku; {hint(part.sku, skus)}")
     mounts = [mount.mount for mount in (*part.inputs, *part.outputs)]
@@ -322,7 +328,7 @@ def _warnings(
                 yield f"{path}:{line}: {where}: {kind!r} is no kind of provider here; {hint(kind, kinds)}"
 
 
-def _told(path: Path, marked: Marked, wrong: Sequence[Wrong]) -> Iterator[str]:
+def told(path: Path, marked: Marked, wrong: Sequence[Wrong]) -> Iterator[str]:
     """Each thing on a line of its own, as compilers write them, in the order of the file."""
     in_order = sorted(wrong, key=lambda one: marked.line(one.path))
     for one in in_order[:ERRORS_SHOWN_MAX]:
@@ -357,7 +363,8 @@ def _sku(part: SkuPart) -> Sku:
     )
 
 
-def _template(part: TemplatePart) -> JobTemplate:
+def template_of(part: TemplatePart) -> JobTemplate:
+    """A template as it is written."""
     return JobTemplate(
         id=part.id,
         title=part.title,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import structlog
 
 from sky.api.selling import CatalogueState
 from sky.kit.clock import Clock, to_datetime
-from sky.server import catalogue
+from sky.server import catalogue, templates
 from sky.server.catalogue import SHIPPED, CatalogueError, Listed
 
 LOOK_S = 1.0
@@ -25,23 +26,29 @@ Stamp = tuple[int, int, int]
 
 
 class Listing:
-    """The catalogue of ``path`` (None: the one that comes along). Raises CatalogueError."""
+    """The catalogue of ``path`` (None: the one that comes along), with the templates of a folder beside it.
+    Raises CatalogueError."""
 
-    def __init__(self, path: Path | None, kinds: Collection[str], clock: Clock) -> None:
+    def __init__(
+        self, path: Path | None, kinds: Collection[str], clock: Clock, folder: Path | None = None
+    ) -> None:
         self._path = path or SHIPPED
+        self._folder = folder
         self._shipped = path is None
         self.kinds = frozenset(kinds)
         self._clock = clock
-        self._stamp = _stamp(self._path)
+        self._stamp = _stamps(self._path, folder)
         self._read_at = self._now()
         self._error: str | None = None
         self.listed = self._read()
         for text in self.listed.warnings:
             _log.warning("catalogue.warning", said=text)
+        self._tell_broken()
 
     def state(self) -> CatalogueState:
         """How it stands with the file."""
-        return CatalogueState(str(self._path), self._read_at, self.listed.warnings, self._error)
+        warnings = (*self.listed.warnings, *self.listed.catalogue.broken.values())
+        return CatalogueState(str(self._path), self._read_at, warnings, self._error)
 
     async def run_forever(self) -> None:
         """Look at the file now and then, until cancelled."""
@@ -51,7 +58,7 @@ class Listing:
 
     async def look(self) -> bool:
         """Read the file if it changed; whether it did."""
-        stamp = await asyncio.to_thread(_stamp, self._path)
+        stamp = await asyncio.to_thread(_stamps, self._path, self._folder)
         if stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -65,14 +72,29 @@ class Listing:
         else:
             self._error, self._read_at = None, self._now()
             _log.info("catalogue.read", file=str(self._path), skus=len(self.listed.catalogue.skus))
+            self._tell_broken()
         return True
 
     def _read(self) -> Listed:
         # The list that comes along names clouds for those who add them; nobody here can mend it.
-        return catalogue.listed(self._path, None if self._shipped else self.kinds)
+        found = catalogue.listed(self._path, None if self._shipped else self.kinds)
+        return replace(found, catalogue=templates.with_folder(found.catalogue, self._folder))
+
+    def _tell_broken(self) -> None:
+        for name, error in self.listed.catalogue.broken.items():
+            _log.error("template.refused", template=name, said=error)
 
     def _now(self) -> datetime:
         return to_datetime(self._clock.now_us())
+
+
+def _stamps(path: Path, folder: Path | None) -> tuple[Stamp | None, ...]:
+    """What changes when any of the files does."""
+    try:
+        beside = [] if folder is None else templates.files(folder)
+    except CatalogueError:
+        beside = []
+    return tuple(_stamp(one) for one in (path, *beside))
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -154,6 +154,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     catalogue: Annotated[
         Path | None, Meta(description="YAML file of what is sold. Unset: the one that comes along.")
     ] = None
+    templates: Annotated[
+        Path | None,
+        Meta(description="Folder of YAML files, each a template of a paid job. Unset: the catalogue's only."),
+    ] = None
     artifacts: Annotated[
         str | None,
         Meta(
@@ -281,6 +285,12 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
         raise SettingsError(msg)
     if settings.console_url is not None and not _safe(settings.console_url):
         msg = f"console_url: {settings.console_url!r} is neither https nor http on a loopback address"
+        raise SettingsError(msg)
+    if settings.jobs and settings.accounts_backend == "console" and settings.console_url is None:
+        msg = (
+            "accounts_backend: 'console' needs the console's address; set SKY_CONSOLE_URL (and "
+            "SKY_CONSOLE_TOKEN), or set SKY_ACCOUNTS_BACKEND=local; see docs/console.md"
+        )
         raise SettingsError(msg)
     _check_artifacts(settings)
     return settings

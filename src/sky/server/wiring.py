@@ -106,7 +106,9 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         private_inputs=settings.allow_private_inputs,
     )
     bridge = bridge_of(settings)
-    listing = Listing(settings.catalogue, {kind.kind for kind in registry.kinds()}, clock)
+    listing = Listing(
+        settings.catalogue, {kind.kind for kind in registry.kinds()}, clock, settings.templates
+    )
     storage = storage_of(settings, clock, keys, base_url)
     runner = make_runner(
         db,

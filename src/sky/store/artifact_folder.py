@@ -68,10 +68,11 @@ class ArtifactFolder:
         except FileNotFoundError:
             return None
 
-    async def read(self, file: StoredFile) -> AsyncIterator[bytes]:
-        """A stored file, in pieces."""
+    async def read(self, file: StoredFile, start: int = 0) -> AsyncIterator[bytes]:
+        """A stored file from a byte on, in pieces."""
         opened = await asyncio.to_thread(open, self._path(file), "rb")
         try:
+            opened.seek(start)
             while piece := await asyncio.to_thread(opened.read, CHUNK_BYTES):
                 yield piece
         finally:

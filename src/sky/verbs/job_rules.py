@@ -53,7 +53,16 @@ class Offering:
         reason = self.catalogue.unavailable(template)
         if reason is None and template.image == HOST_IMAGE and not self.host_jobs:
             return "it runs on the machine itself, which this deployment does not allow (allow_host_jobs)"
-        return reason
+        return self._unplaceable(template) if reason is None else reason
+
+    def _unplaceable(self, template: JobTemplate) -> str | None:
+        """Why no place of a template's machine can run it now; None: one can."""
+        places = candidates(self.catalogue.skus[template.sku], None, self.enabled)
+        if not places:
+            return f"no cloud that its machine {template.sku!r} is sold on is in use here"
+        if template.image == HOST_IMAGE or any(place.cloud not in self.unusable for place in places):
+            return None
+        return "; ".join(f"{place.cloud}: {self.unusable[place.cloud]}" for place in places)
 
 
 def requested(request: wire.SubmitJobRequest, offering: Offering) -> tuple[wire.SubmitJobRequest, Sku]:
@@ -94,6 +103,9 @@ def launchable(request: wire.SubmitJobRequest, sku: Sku, offering: Offering) -> 
 
 def _resolved(request: wire.SubmitJobRequest, name: str, offering: Offering) -> wire.SubmitJobRequest:
     catalogue = offering.catalogue
+    if name in catalogue.broken:
+        msg = f"template {name!r} cannot be read now, for a reason of ours; try later, or tell the operator"
+        raise JobRefused("template_resolution_failed", msg, param="template")
     template = catalogue.templates.get(name)
     if template is None:
         msg = f"there is no template {name[:80]!r}; {hint(name, catalogue.templates)}"

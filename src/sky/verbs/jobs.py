@@ -31,14 +31,14 @@ LOCAL, CONSOLE = j.LOCAL, j.CONSOLE
 @dataclass(frozen=True, slots=True)
 class Customer:
     """Who asks: ``owner`` scopes everything, ``account_id`` has the money where we keep it; ``budgets`` are
-    what an operator lets it spend."""
+    what an operator lets it spend. None: what is kept of them cannot be read."""
 
     owner: str
     key_id: str
     backend: str
     account_id: str | None
-    limits: Limits
-    budgets: tuple[Budget, ...] = ()
+    limits: Limits | None
+    budgets: tuple[Budget, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,15 @@ def submit(tx: Tx, customer: Customer, wanted: Wanted, platform: Limits, job_id:
 def check_room(connection: Any, customer: Customer, wanted: Wanted, platform: Limits, now_us: int) -> None:
     """Refuse a job that is to run after what is not its owner's, or is more than may be under way or paid."""
     _check_after(connection, customer.owner, wanted.after)
+    if customer.limits is None or customer.budgets is None:
+        msg = "the limits of your account cannot be read; nothing was submitted: tell your seller"
+        raise JobRefused("quota_check_failed", msg)
     # Everybody's jobs are counted only where that is limited: it costs by how many there are.
     limited = (platform.active_jobs, platform.queued_jobs, *platform.gpus.values())
     nothing = InUse(0, 0, {})
     in_all = jobs.in_use(connection) if any(limit is not None for limit in limited) else nothing
     used = jobs.in_use(connection, customer.owner)
-    check_quotas(customer, wanted, platform, used, in_all)
+    check_quotas(customer.limits, wanted, platform, used, in_all)
     owner, key_id = customer.owner, customer.key_id
     budgets.check(connection, customer.budgets, owner, key_id, wanted.ceiling_micro, now_us)
 
@@ -124,10 +127,10 @@ def _check_after(connection: Any, owner: str, after: Sequence[str]) -> None:
             raise JobRefused("invalid_after", f"{where}: you have no job {job_id!r}", param=where)
 
 
-def check_quotas(customer: Customer, wanted: Wanted, platform: Limits, used: InUse, in_all: InUse) -> None:
+def check_quotas(own: Limits, wanted: Wanted, platform: Limits, used: InUse, in_all: InUse) -> None:
     """Refuse a job that would exceed a limit, naming each one with what is left of it."""
     found = a.violations(
-        customer.limits,
+        own,
         used,
         platform,
         in_all,

@@ -69,8 +69,11 @@ class ConsoleKeys:
             _not_decided("the key could not be verified", error)
         if answer.status in _REFUSED:
             raise JobRefused(answer.status, _REFUSED[answer.status])
-        if answer.status == "invalid" or answer.owner is None or answer.key is None:
+        if answer.status == "invalid":
             raise JobRefused("invalid_key", "this key is unknown, disabled or expired; make another one")
+        if answer.owner is None or answer.key is None:
+            msg = "the console knows this key and not whose it is; nothing was done: tell your seller"
+            raise JobRefused("owner_unresolved", msg)
         found = KeyHolder(
             Customer(f"{holds.PREFIX}{answer.owner}", answer.key, CONSOLE, None, self._usual()),
             frozenset(answer.scopes) | ({"read"} if "jobs" in answer.scopes else frozenset[str]()),
@@ -112,8 +115,8 @@ def _refuse(answer: wire.HoldAnswer, wanted: Wanted) -> NoReturn:
     if answer.status in _REFUSED:
         raise JobRefused(answer.status, _REFUSED[answer.status])
     if answer.status == "over":
-        msg = "the console gave this hold back already; nothing was submitted: submit again"
-        raise JobRefused("console_unavailable", msg, after_s=AGAIN_S)
+        msg = "the console says that this hold, which is new, is over; nothing was submitted: submit again"
+        raise JobRefused("placement_failed", msg)
     raise verbs.short_of(wanted, None if answer.balance_usd is None else parse_usd(answer.balance_usd))
 
 

@@ -37,7 +37,12 @@ TAGS = {
     "webhooks": "Addresses that hear of your jobs.",
     "internal": "Called by the node of a job, with the job's own token.",
 }
-GOOD = {200: "Here it is.", 201: "The job is accepted.", 202: "It is ended; its machine is given back."}
+GOOD = {
+    200: "Here it is.",
+    201: "The job is accepted.",
+    202: "It is ended; its machine is given back.",
+    206: "Here are the bytes that were asked for.",
+}
 JOB_ID = {
     "name": "id",
     "in": "path",

@@ -18,6 +18,7 @@ import msgspec
 from litestar.response.base import ASGIResponse
 
 from sky.api.jobs.route import PREFIX, JobAsk, reply, route
+from sky.api.ranges import until, wanted_range
 from sky.api.reading import BODY_GAP_S, chunks
 from sky.api.stream import Streamed
 from sky.domain.artifact import NEVER_CAME, Arrived, StoredFile
@@ -160,10 +161,11 @@ async def put_file(ask: JobAsk) -> ASGIResponse:
     tag=TAG,
     guarded="nobody",
     answers="application/octet-stream",
+    statuses=(200, 206),
     codes=("invalid_upload_token", "not_found", "not_implemented", "internal_error"),
 )
 async def get_file(ask: JobAsk) -> ASGIResponse:
-    """Have a file of a job, at the address that was given for it"""
+    """Have a file of a job, or a range of its bytes, at the address that was given for it"""
     grant = _granted(ask, "GET")
     folder = _folder(ask)
     size = await folder.size(grant.file)
@@ -173,13 +175,20 @@ async def get_file(ask: JobAsk) -> ASGIResponse:
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{name}",
         "x-content-type-options": "nosniff",
+        "accept-ranges": "bytes",
         CHECKSUM.decode(): checksum_of(grant.sha256),
     }
+    start, end = wanted_range(ask.header(b"range"), size)
+    status = 200
+    if end - start != size:
+        status = 206
+        headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
     return Streamed(
-        folder.read(grant.file),
+        until(folder.read(grant.file, start), end - start),
         media="application/octet-stream",
+        status=status,
         headers=headers,
-        length=size,
+        length=end - start,
     )
 
 

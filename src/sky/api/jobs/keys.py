@@ -14,7 +14,7 @@ from typing import Any
 from sky.api.selling import Balance, KeyHolder, limits_of
 from sky.domain import account as a
 from sky.domain.account import Limits
-from sky.domain.budget import ACCOUNT, KEY, budgets
+from sky.domain.budget import ACCOUNT, KEY, Budget, budgets
 from sky.domain.job_errors import JobRefused
 from sky.kit.clock import Clock
 from sky.store.db import Database
@@ -47,6 +47,9 @@ class LocalKeys:
             raise JobRefused("invalid_key", "this key was revoked; make or ask for another one")
         if row["expires_us"] is not None and row["expires_us"] <= self._clock.now_us():
             raise JobRefused("invalid_key", "this key has expired; make or ask for another one")
+        if row["account_state"] is None:
+            msg = "the account of this key is gone; nothing was done: tell your seller"
+            raise JobRefused("owner_unresolved", msg)
         return holder_of(row, self._usual())
 
     def held(self, customer: Customer, wanted: Wanted) -> AbstractAsyncContextManager[str | None]:
@@ -70,9 +73,17 @@ def holder_of(row: Mapping[str, Any], usual: Limits) -> KeyHolder:
         backend=LOCAL,
         account_id=account_id,
         limits=limits_of(row["limits"], usual),
-        budgets=(*budgets(ACCOUNT, row["account_caps"]), *budgets(KEY, row["caps"])),
+        budgets=budgets_of(row["account_caps"], row["caps"]),
     )
     return KeyHolder(customer, scopes, refusal_of(row["account_state"], enabled=row["enabled"]))
+
+
+def budgets_of(account_caps: Any, key_caps: Any) -> tuple[Budget, ...] | None:
+    """The budgets of an account and a key; None: what is kept of them cannot be read."""
+    try:
+        return (*budgets(ACCOUNT, account_caps), *budgets(KEY, key_caps))
+    except ValueError:
+        return None
 
 
 def refusal_of(state: str, *, enabled: bool) -> tuple[str, str] | None:

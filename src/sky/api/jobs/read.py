@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, get_args
 
+import structlog
 from litestar.response.base import ASGIResponse
 from msgspec import UNSET
 
@@ -36,6 +37,8 @@ PAGE_MAX = 100
 FOLLOW_POLL_S = 1.0
 HEARTBEAT_S = 15.0
 CURSOR = "log-cursor"
+AGAIN_S = 5
+_log = structlog.get_logger(__name__)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 """What ends a line of an event stream: behind a bare one, what a command prints would be read as fields."""
 _LAST_END = re.compile(r"(?:\r\n|\r|\n)\Z")
@@ -175,6 +178,7 @@ async def get_job_logs(ask: JobAsk) -> ASGIResponse:
         )
     row = await ask.unit.db.read(lambda c: found(c, ask.path["id"], holder))
     if follow == "true":
+        await _printed(ask, row["id"], rows.tasks_of(row), after)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return Streamed(_follow(ask, holder, row["id"], after), media=STREAM, headers=headers)
     text, cursor = await _all(ask, row, after)
@@ -195,13 +199,23 @@ async def _all(ask: JobAsk, row: Mapping[str, Any], after: int) -> tuple[bytes, 
     parts: list[str] = []
     size, tasks, token = 0, rows.tasks_of(row), ask.selling.token_of(row["id"])
     while size < ask.selling.settings.log_bytes_max:
-        page = await ask.unit.db.read(lambda c, seq=after: views.output(c, tasks, seq))
+        page = await _printed(ask, row["id"], tasks, after)
         if not page:
             break
         parts += [masked(text, token) for _, text in page]
         size += sum(len(text) for _, text in page)
         after = page[-1][0]
     return "".join(parts).encode(), after
+
+
+async def _printed(ask: JobAsk, job_id: str, tasks: list[str], after: int) -> list[tuple[int, str]]:
+    """Some of what was printed after a place. Raises JobRefused."""
+    try:
+        return await ask.unit.db.read(lambda c: views.output(c, tasks, after))
+    except views.UnreadableLog as error:
+        _log.error("job_log.unreadable", job=job_id, said=str(error))
+        msg = f"what {job_id} printed after place {after} cannot be read now; try again, or tell your seller"
+        raise JobRefused("logs_unavailable", msg, after_s=AGAIN_S) from error
 
 
 async def _follow(ask: JobAsk, holder: KeyHolder, job_id: str, after: int) -> AsyncIterator[bytes]:
@@ -220,7 +234,12 @@ async def _follow(ask: JobAsk, holder: KeyHolder, job_id: str, after: int) -> As
         if row is None:
             return
         tasks = rows.tasks_of(row)
-        page = await unit.db.read(lambda c, t=tasks, seq=after: views.output(c, t, seq))
+        try:
+            page = await _printed(ask, job_id, tasks, after)
+        except JobRefused as refused:
+            told = codec.dumps({"code": refused.code, "message": refused.message}).encode()
+            yield b"event: error\ndata: %s\n\n" % told
+            return
         if page:
             after = page[-1][0]
             yield b"".join(_frame(seq, masked(text, token)) for seq, text in page)

@@ -46,6 +46,7 @@ WITH_KEY = (
     "account_suspended",
     "scope_denied",
     "rate_limited",
+    "owner_unresolved",
     "internal_error",
     "not_implemented",
     "console_unavailable",

@@ -31,7 +31,7 @@ LABEL = "metadata."
 _EPOCH = date(1970, 1, 1)
 
 
-@route("GET", f"{PREFIX}/balance", tag=TAG, answers=spending.Balance)
+@route("GET", f"{PREFIX}/balance", tag=TAG, answers=spending.Balance, codes=("quota_check_failed",))
 async def get_balance(ask: JobAsk) -> ASGIResponse:
     """Show your balance
 
@@ -155,6 +155,8 @@ async def estimate_job(ask: JobAsk) -> ASGIResponse:
 def _budgets(connection: Any, holder: KeyHolder, now_us: int) -> tuple[spending.Budget, ...]:
     found: list[spending.Budget] = []
     customer = holder.customer
+    if customer.budgets is None:
+        raise JobRefused("quota_check_failed", "your budgets cannot be read; tell your seller")
     for budget in customer.budgets:
         key_id = customer.key_id if budget.of == KEY else None
         spent = views.spent(connection, customer.owner, key_id, begun_us(budget.window, now_us))

@@ -61,7 +61,8 @@ ESTIMATE_CODES = (
     "compute_not_enabled",
     "quota_exceeded",
     "budget_exceeded",
-    "owner_unresolved",
+    "template_resolution_failed",
+    "quota_check_failed",
     "outputs_unsupported",
     "upstream_unavailable",
 )
@@ -84,7 +85,6 @@ ESTIMATE_CODES = (
         "idempotency_conflict",
         "placement_failed",
         "template_resolution_failed",
-        "owner_unresolved",
         "quota_check_failed",
         "outputs_unsupported",
         "upstream_unavailable",

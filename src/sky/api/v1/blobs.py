@@ -6,12 +6,10 @@ Never: opens it. Follows: a body that does not hash to its name is refused, and 
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator
-
 from litestar.response.base import ASGIResponse
 
 from sky.api.operation import BLOB, BYTES, JSON, Ask, Bytes, Header, nothing, operation, reply
+from sky.api.ranges import until, wanted_range
 from sky.api.reading import wrong_media
 from sky.api.stream import Streamed, Whole
 from sky.domain.errors import HashMismatch, NotFound, PayloadTooLarge, StorageFull, UnsupportedMediaType
@@ -21,8 +19,6 @@ from sky.wire.v1 import Sha256
 TAG = "Content"
 TAKEN = (BYTES, BLOB)
 ETAG = Header("ETag", "The hash, since content never changes.")
-
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def media_for(ask: Ask) -> str:
@@ -82,7 +78,7 @@ def serve(ask: Ask, content: Content) -> ASGIResponse:
     headers = {"etag": tag, "accept-ranges": "bytes"}
     if ask.header(b"if-none-match") in {tag, "*"}:
         return Whole(b"", media=None, status=304, headers=headers.items())
-    start, end = _range(ask.header(b"range"), content.size)
+    start, end = wanted_range(ask.header(b"range"), content.size)
     status = 200
     if end - start != content.size:
         status = 206
@@ -91,33 +87,8 @@ def serve(ask: Ask, content: Content) -> ASGIResponse:
     if content.inline is not None:
         body = content.inline[start:end]
         return Whole(body, media=media, status=status, headers=headers.items())
-    pieces = _until(ask.unit.blobs.read(content, start), end - start)
+    pieces = until(ask.unit.blobs.read(content, start), end - start)
     return Streamed(pieces, media=media, status=status, headers=headers, length=end - start)
-
-
-def _range(header: str | None, size: int) -> tuple[int, int]:
-    """First and last byte plus one that are wanted; all of them where the header is not understood."""
-    match = _RANGE.fullmatch(header or "")
-    if match is None or size == 0:
-        return 0, size
-    first, last = match[1], match[2]
-    if first:
-        start = int(first)
-        end = min(size, int(last) + 1) if last else size
-    elif last:
-        start, end = max(0, size - int(last)), size
-    else:
-        return 0, size
-    return (start, end) if start < end else (0, size)
-
-
-async def _until(pieces: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:
-    left = count
-    async for piece in pieces:
-        yield piece[:left]
-        left -= len(piece)
-        if left <= 0:
-            return
 
 
 ROUTES = (put_blob, get_blob)

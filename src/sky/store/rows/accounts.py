@@ -36,7 +36,7 @@ def add_key(tx: Tx, row: Mapping[str, Any]) -> None:
 
 
 def key_by_hash(connection: sa.Connection, sha256: str) -> Row | None:
-    """The key with that hash, with its account."""
+    """The key with that hash, with its account; ``account_state`` None: that is gone."""
     return one(connection, _KEY, {"b_sha256": sha256})
 
 
@@ -86,6 +86,6 @@ _KEY = prepared(
         accounts.c.limits,
         accounts.c.caps.label("account_caps"),
     )
-    .select_from(api_keys.join(accounts, accounts.c.id == api_keys.c.account_id))
+    .select_from(api_keys.outerjoin(accounts, accounts.c.id == api_keys.c.account_id))
     .where(api_keys.c.sha256 == sa.bindparam("b_sha256"))
 )

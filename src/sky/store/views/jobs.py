@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from sky.kit import codec
 from sky.store.schema import events
@@ -82,7 +83,7 @@ def events_after(
 def output(
     connection: sa.Connection, tasks: Sequence[str], after_seq: int, since_us: int = 0
 ) -> list[tuple[int, str]]:
-    """What tasks printed after a place: (place, text), text with its line end."""
+    """What tasks printed after a place: (place, text), text with its line end. Raises UnreadableLog."""
     if not tasks:
         return []
     query = (
@@ -96,7 +97,14 @@ def output(
         .order_by(events.c.seq)
         .limit(LOG_PAGE)
     )
-    return [(row["seq"], _text(row["payload"])) for row in many(connection, query)]
+    try:
+        return [(row["seq"], _text(row["payload"])) for row in many(connection, query)]
+    except (DBAPIError, ValueError, LookupError, TypeError) as error:
+        raise UnreadableLog(f"lines after {after_seq} of {', '.join(tasks)}: {error}") from error
+
+
+class UnreadableLog(Exception):
+    """Lines that were printed cannot be read; the message says which."""
 
 
 def prefixed_output(
