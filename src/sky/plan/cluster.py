@@ -23,6 +23,7 @@ from sky.plan.decision import Decision, earliest
 JOBS_AT_ONCE_MAX = 4
 """Jobs without GPUs that run on a cluster at the same time."""
 LOOK_AGAIN_US = 500_000
+"""How soon it is looked again at what is told by no fact of a cluster's compute or of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def plan(view: ClusterView, now_us: int) -> Decision[Action]:
     if view.state == k.STOPPING:
         if view.machines == 0:
             return _do(k.ClusterStopped(view.id), "its machines are gone")
-        return _wait("its machines are being given back")
+        return _wait("its machines are being given back", now_us + LOOK_AGAIN_US)
     if view.state == k.STOPPED:
         return _wait("it is stopped")
     ready = view.compute_state == c.READY and view.ready >= view.num_nodes

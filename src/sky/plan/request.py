@@ -110,8 +110,8 @@ def plan(view: RequestView, now_us: int) -> Decision[Action]:
     if view.cluster_state == k.INIT:
         if view.compute_state == c.FAILED:
             return _no_machines(view, now_us)
-        if view.compute_state == c.DEGRADED and not view.buying.coming:
-            return _nothing_comes(view, now_us)
+        if view.compute_state == c.DEGRADED:
+            return _short(view, now_us)
     if view.job_number is None:
         if view.cluster_state == k.UP:
             return _do(Finish(), "its cluster is up")
@@ -187,11 +187,13 @@ def _no_machines(view: RequestView, now_us: int) -> Decision[Action]:
     return _do(GiveUp(failure("ResourcesUnavailableError", why)), "no machines can be had")
 
 
-def _nothing_comes(view: RequestView, now_us: int) -> Decision[Action]:
-    """Its compute goes on trying by itself, so that who may wait has nothing to do."""
+def _short(view: RequestView, now_us: int) -> Decision[Action]:
+    """Machines are missing. Its compute goes on trying by itself, so that who may wait has nothing to do."""
     if view.retry:
         return _wait(f"no machines now; it is tried again: {view.compute_error}")
     buying = view.buying
+    if buying.coming:
+        return _wait("machines are on their way", now_us + NOTHING_COMES_US)
     since_us = max(view.started_us, buying.moved_us, buying.refused_until_us - PASSED_OVER_US)
     if now_us < since_us + NOTHING_COMES_US:
         return _wait("no machine is on its way", since_us + NOTHING_COMES_US)
