@@ -152,6 +152,19 @@ async def test_the_asynchronous_sdk_returns_results(dev: str, capsys: pytest.Cap
         await sdk_async.api_cancel("nosuch")
 
 
+def test_logs_of_jobs_are_copied_here(dev: str, tmp_path: Path) -> None:
+    found = sky.download_logs(dev, [1])
+    assert list(found) == ["1"]
+    folder = Path(found["1"])
+    assert folder.is_relative_to(tmp_path / "sky_logs" / dev)
+    assert "(greet, rank=1) hello from 1" in (folder / "run.log").read_text().splitlines()
+    assert sky.download_logs(dev, None)["1"] == found["1"]
+    with pytest.raises(exceptions.JobNotFoundError, match="no job 99"):
+        sky.download_logs(dev, [99])
+    with pytest.raises(exceptions.ClusterDoesNotExist, match="nosuch"):
+        sky.download_logs("nosuch", None)
+
+
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────
 
 

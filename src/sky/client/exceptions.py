@@ -20,6 +20,8 @@ know is still raised, as RequestFailed with that name.
     │   │   └── InvalidTaskYAMLError       a task file is wrong: file, line, field
     │   ├── InvalidCloudError              there is no such cloud, or it cannot be used (also a ValueError)
     │   ├── CloudError                     a provider does not do what it was asked to do
+    │   ├── InvalidArgument                a parameter cannot be what it is (also a ValueError)
+    │   ├── PortNotOpenError               the cluster was launched without that port (also a ValueError)
     │   ├── NotSupportedError              what was asked for cannot be done there
     │   ├── NoCloudAccessError             no cloud can be used
     │   ├── PermissionDeniedError          the user may not do that
@@ -28,7 +30,6 @@ know is still raised, as RequestFailed with that name.
     │   ├── RequestNotFound                no request with that id (also a ValueError)
     │   └── RequestTimedOut                it took longer than it may (also a TimeoutError)
     ├── APINotSupportedError               client and server are too far apart, or the server too old for this
-    ├── InvalidArgument                    a parameter cannot be what it is (also a ValueError)
     ├── InvalidEndpointError               that is no address of a server (also a ValueError)
     ├── ApiServerConnectionError           nobody answers there (also DaemonUnreachable, ConnectionError)
     └── ApiServerAuthenticationError       no token, or one that is not known there (also AccessDenied)
@@ -206,6 +207,14 @@ class CloudError(RequestFailed):
     """A provider does not do what it was asked to do, such as taking a machine back."""
 
 
+class InvalidArgument(RequestFailed, ValueError):
+    """A parameter cannot be what it is."""
+
+
+class PortNotOpenError(RequestFailed, ValueError):
+    """The cluster was launched without that port."""
+
+
 class NotSupportedError(RequestFailed):
     """What was asked for cannot be done there."""
 
@@ -244,10 +253,6 @@ class RequestTimedOut(RequestFailed, TimeoutError):
 
 class APINotSupportedError(_Kept):
     """Client and server are too far apart, or the server is too old for what was used."""
-
-
-class InvalidArgument(_Kept, ValueError):
-    """A parameter cannot be what it is."""
 
 
 class InvalidEndpointError(_Kept, ValueError):
