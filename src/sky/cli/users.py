@@ -1,6 +1,7 @@
 """``sky user`` and ``sky token``: who may use a server, in which role, and by which tokens.
 
-Decides: how a token is shown, once. Never: keeps a token. Follows: ``TOKEN=$(sky token create ci)`` works.
+Decides: how a token is shown, once. Never: keeps a token; asks who somebody is (the server knows).
+Follows: ``TOKEN=$(sky token create ci)`` works.
 """
 
 from __future__ import annotations

@@ -106,9 +106,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         private_inputs=settings.allow_private_inputs,
     )
     bridge = bridge_of(settings)
-    listing = Listing(
-        settings.catalogue, {kind.kind for kind in registry.kinds()}, clock, settings.templates
-    )
+    listing = Listing(settings.catalogue, {kind.kind for kind in registry.kinds()}, clock, settings.templates)
     storage = storage_of(settings, clock, keys, base_url)
     runner = make_runner(
         db,
@@ -135,22 +133,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         clock=clock,
         rules=rules,
         selling=selling_of(settings, db, clock, keys, storage.shown, bridge, listing),
-        settings=ApiSettings(
-            hosts=settings.hosts,
-            token=keys.token,
-            blob_bytes_max=settings.blob_bytes_max,
-            body_bytes_max=settings.body_bytes_max,
-            release=VERSION,
-            client_release=settings.client_release,
-            base_url=base_url,
-            spool=settings.home / "spool",
-            behind_proxy=settings.behind_proxy,
-            proxies=settings.networks,
-            default_role=settings.default_role,
-            api_version=settings.api_version or API_VERSION,
-            api_version_min=least_version(settings),
-            log_file=settings.home / "server.log",
-        ),
+        settings=faces_of(settings, keys, base_url),
         ready={"database": lambda: answers(db), "loops": lambda: ticks(runner, clock)},
         dependencies={"database": lambda: answers(db)},
         started_us=clock.now_us(),
@@ -316,10 +299,25 @@ def kept_us(settings: Settings) -> int | None:
     return None if seconds is None else seconds * SECOND_US
 
 
-def least_version(settings: Settings) -> int:
-    """The oldest version of requests that is taken."""
-    given = settings.api_version_min
-    return MIN_COMPATIBLE_API_VERSION if given is None else given
+def faces_of(settings: Settings, keys: Keys, base_url: Callable[[], str]) -> ApiSettings:
+    """What the faces are told of the settings."""
+    least = settings.api_version_min
+    return ApiSettings(
+        hosts=settings.hosts,
+        token=keys.token,
+        blob_bytes_max=settings.blob_bytes_max,
+        body_bytes_max=settings.body_bytes_max,
+        release=VERSION,
+        client_release=settings.client_release,
+        base_url=base_url,
+        spool=settings.home / "spool",
+        behind_proxy=settings.behind_proxy,
+        proxies=settings.networks,
+        default_role=settings.default_role,
+        api_version=settings.api_version or API_VERSION,
+        api_version_min=MIN_COMPATIBLE_API_VERSION if least is None else least,
+        log_file=settings.home / "server.log",
+    )
 
 
 def deployment_of(keys: Keys) -> str:
