@@ -165,8 +165,9 @@ def refusal(error: CycloptsError) -> CliError:
             extra = [repr(token) for token in error.unused_tokens or ()]
             many = "is one word" if len(extra) == 1 else f"are {len(extra)} words"
             return usage(f"{', '.join(extra)} {many} too many", f"{page} shows what is expected")
-        case wrong.UnknownOptionError() if (error.command_chain or ("",))[0] in TAKE_COMMANDS and not meant:
-            return usage(_lower(said), f"options of the command stand behind --; {page} lists ours")
+        case wrong.UnknownOptionError() if (error.command_chain or ("",))[0] in TAKE_COMMANDS:
+            other = hint if meant else f"{page} lists those there are"
+            return usage(_lower(said), f"what belongs to a command stands behind --; {other}")
         case wrong.CoercionError() | wrong.UnknownOptionError():
             return usage(_lower(said), hint if meant else f"{page} shows what is expected")
         case wrong.MissingArgumentError():

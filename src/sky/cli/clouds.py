@@ -18,7 +18,7 @@ from sky.cli.app import Output, command, noun, only
 from sky.cli.errors import FAILED, MISSING, CliError, usage
 from sky.cli.nouns import near
 from sky.cli.output import Cell
-from sky.cli.scripted import listed, plain, result
+from sky.cli.scripted import begin, listed, plain, result
 from sky.client import sdk
 
 MACHINE_HEADINGS = ("GPU", "COUNT", "CLOUD", "INSTANCE", "CPUS", "MEMORY", "$/H", "SPOT $/H", "REGION")
@@ -33,6 +33,7 @@ def check(
     output_: Output = "table",
 ) -> int:
     """Try which clouds can be used, and say why one cannot. Exit code 1 when none can."""
+    begin()
     records: list[Any] = list(result(sdk.check(tuple(infra) or None, verbose), "trying the clouds"))
     if output_ == "json":
         output.json(plain(records))
@@ -42,7 +43,7 @@ def check(
         return 0
     which = f"none of {listed(infra)}" if infra else "no cloud"
     raise CliError(
-        "no_cloud_access_error",
+        "no_cloud_access",
         f"{which} can be used",
         "`sky provider add` gives this server credentials, or machines of your own",
         FAILED,
@@ -137,6 +138,7 @@ def _list(
         raise usage("a name and --all were both given", "give one of them")
     wanted, count = _accelerator(name)
     clouds, place = _places(infra, region)
+    begin()
     filters: dict[str, Any] = {
         "region_filter": None if place is None else re.escape(place),
         "quantity_filter": count,

@@ -21,6 +21,7 @@ from sky.cli.scripted import (
     Later,
     Live,
     Yes,
+    begin,
     clusters,
     listed,
     named,
@@ -129,6 +130,7 @@ def logs(
     numbers = [_number(word) for word in job_ids]
     if len(numbers) > 1 and not (status or sync_down):
         raise usage(f"{len(numbers)} jobs were named", "name one, or have the logs as files: --sync-down")
+    begin()
     if provision:
         return _provision(cluster, follow, tail)
     if status:
@@ -176,7 +178,7 @@ def _status(cluster: str, numbers: list[int], format_: str) -> int:
         raise _no_job(cluster, missing)
     if not states:
         raise CliError(
-            "job_not_found_error",
+            "job_not_found",
             f"cluster {cluster!r} has no jobs",
             f"`sky exec {cluster} COMMAND` submits one",
             MISSING,
@@ -187,7 +189,7 @@ def _status(cluster: str, numbers: list[int], format_: str) -> int:
 def _no_job(cluster: str, numbers: Sequence[int]) -> CliError:
     which = f"job {numbers[0]}" if len(numbers) == 1 else f"jobs {listed(map(str, numbers))}"
     message = f"cluster {cluster!r} has no {which}"
-    return CliError("job_not_found_error", message, f"`sky queue {cluster}` lists them", MISSING)
+    return CliError("job_not_found", message, f"`sky queue {cluster}` lists them", MISSING)
 
 
 def _bring(cluster: str, numbers: Sequence[int], format_: str) -> int:
@@ -237,6 +239,7 @@ def cancel(
             f"jobs {listed(job_ids)}" if numbers else "all jobs" if all_ or all_users else "the newest job"
         )
         confirm(f"Cancel {which} on {cluster}?", "nothing was cancelled")
+    begin()
     request_id = sdk.cancel(cluster, all_, all_users, numbers or None)
     if later:
         return submitted({cluster: request_id}, output_)

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from sky.cli import output, render, render_requests
 from sky.cli.app import Output, noun, only
 from sky.cli.errors import FAILED, MISSING, CliError, usage
-from sky.cli.scripted import AllUsers, clusters, named, one_cluster, plain, result
+from sky.cli.scripted import AllUsers, begin, clusters, named, one_cluster, plain, result
 from sky.client import sdk
 
 DAYS_MAX = 3_650
@@ -91,7 +91,7 @@ def _reach(names: tuple[str, ...], ip: bool, port: int | None, format_: str) -> 
         if address is None:
             state = render_requests.word(record["status"])
             raise CliError(
-                "cluster_not_up_error",
+                "cluster_not_up",
                 f"cluster {name!r} is {state}, and has no address",
                 f"`sky start {name}` brings it up" if state == "STOPPED" else "`sky status` shows its state",
                 FAILED,
@@ -128,6 +128,7 @@ def cost_report(
         raise usage("--days and --all were both given", "give one of them")
     if days is not None and not 1 <= days <= DAYS_MAX:
         raise usage(f"--days {days} is out of range", f"give a number from 1 to {DAYS_MAX}")
+    begin()
     wanted = DAYS_MAX if all_ else days
     records: list[Any] = list(result(sdk.cost_report(wanted), "adding up"))
     if output_ == "json":

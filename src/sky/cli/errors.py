@@ -169,10 +169,16 @@ def _of_request(error: errors.SkyError) -> Ending | None:
     if exit_code is None:
         return None
     name = error.type if isinstance(error, exceptions.RequestFailed) else type(error).__name__
-    code = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    code = "daemon_unreachable" if exit_code == UNREACHABLE else _code_of(name)
     said = error.message if isinstance(error, exceptions.RequestFailed) else str(error)
     message, _, command = said.partition(". `sky ")
     return Ending(code, message.rstrip("."), f"`sky {command}" if command else None, exit_code)
+
+
+def _code_of(name: str) -> str:
+    """``cluster_not_up`` for ClusterNotUpError."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return words.lower().removesuffix("_error")
 
 
 _CALL_CODES: tuple[tuple[type[errors.SkyError], str, str | None], ...] = (

@@ -20,7 +20,7 @@ from sky.cli.cluster_acts import WaitFor, check_minutes
 from sky.cli.errors import usage
 from sky.cli.job_run import Manner
 from sky.cli.output import Cell
-from sky.cli.scripted import Later, Yes, clusters, plain, result
+from sky.cli.scripted import Later, Yes, begin, clusters, plain, result
 from sky.cli.task_options import NOTHING_SAID, Options, tasks_of
 from sky.client import sdk
 from sky.client.tasks.task import Task
@@ -96,6 +96,7 @@ def launch(
     if len(tasks) > 1 and (detach_run or later):
         message = f"the {len(tasks)} tasks of a chain are followed to their end"
         raise usage(message, "leave --detach-run and --async out")
+    begin()
     if dryrun:
         return _dry(tasks, output_)
     _before(tasks, cluster, yes)
@@ -195,7 +196,7 @@ def _candidate(one: Mapping[str, Any]) -> tuple[object, ...]:
         render_requests.memory(one["memory_gb"]),
         gpus,
         render.money(one["total_cost"]),
-        Cell("chosen", "good") if one.get("chosen") else "",
+        Cell("chosen", "good") if one.get("chosen") else " ",
     )
 
 

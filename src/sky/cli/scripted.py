@@ -24,7 +24,7 @@ from cyclopts import Parameter
 from sky.cli import output
 from sky.cli.errors import MISSING, CliError, Ending, ending, usage
 from sky.cli.nouns import near
-from sky.client import sdk
+from sky.client import daemon, endpoints, sdk
 from sky.client.enums import StatusRefreshMode
 from sky.client.errors import SkyError
 
@@ -101,6 +101,18 @@ def submitted(request_ids: Mapping[str, str], format_: str) -> int:
     return 0
 
 
+def begin() -> None:
+    """Have a server to ask: the one that is named, else our own, which is started where none runs."""
+    home = endpoints.home_dir()
+    if endpoints.named(home).url is not None or daemon.running(home) is not None:
+        return
+    output.progress("starting the server …")
+    found = daemon.start(home)
+    output.clear_progress()
+    if found.started:
+        output.note(f"started a server at {found.url}; `sky api stop` ends it")
+
+
 # ── which clusters ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -108,6 +120,7 @@ def clusters(
     names: Sequence[str] | None = None, *, refresh: bool = False, all_users: bool = False
 ) -> list[Any]:
     """Records of clusters; all of the caller's where none is named."""
+    begin()
     mode = StatusRefreshMode.FORCE if refresh else StatusRefreshMode.NONE
     wanted = None if names is None else list(names)
     return list(result(sdk.status(wanted, mode, all_users), "looking at clusters"))

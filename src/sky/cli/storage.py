@@ -16,7 +16,7 @@ from sky.cli.app import Output, command, noun
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
 from sky.cli.nouns import near
-from sky.cli.scripted import Act, Later, Yes, act_on, listed, plain, result
+from sky.cli.scripted import Act, Later, Yes, act_on, begin, listed, plain, result
 from sky.client import sdk
 
 app = noun("storage")
@@ -28,6 +28,7 @@ UNITS = ("B", "KB", "MB", "GB", "TB")
 @command(app, "sky storage ls", "sky storage ls -o json", name="ls", instead=("list",))
 def ls(*, output_: Output = "table") -> int:
     """List storages, newest first."""
+    begin()
     records: list[Any] = list(result(sdk.storage_ls(), "looking"))
     if output_ == "json":
         output.json(plain(records))
@@ -75,6 +76,7 @@ def delete(
     if bool(names) == all_:
         said = "names and --all were both given" if all_ else "no storage was named"
         raise usage(said, "`sky storage delete NAME`, or `sky storage delete --all`")
+    begin()
     known = [str(record["name"]) for record in result(sdk.storage_ls(), "looking")]
     wanted = known if all_ else [name for name in dict.fromkeys(names) if name in known]
     unknown = [] if all_ else [_no_storage(name, known) for name in names if name not in known]
@@ -90,4 +92,4 @@ def delete(
 def _no_storage(name: str, known: list[str]) -> CliError:
     meant = near(name, known)
     hint = f"did you mean `{meant[0]}`?" if meant else "`sky storage ls` lists those there are"
-    return CliError("storage_not_found_error", f"there is no storage {name!r}", hint, MISSING)
+    return CliError("storage_not_found", f"there is no storage {name!r}", hint, MISSING)
