@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.databases import fresh
 from tests.flows.world import FUNCTION_SHA, World
 
 from sky.kit import faults
@@ -98,6 +99,13 @@ def check_end(world: World) -> None:
 @pytest.mark.parametrize("hints", [True, False], ids=["woken", "every wake lost"])
 async def test_the_stories_end_well(tmp_path: Path, hints: bool) -> None:
     world = World(tmp_path, hints=hints)
+    await tell(world)
+    check_end(world)
+    world.close()
+
+
+async def test_the_stories_end_well_on_postgresql(tmp_path: Path) -> None:
+    world = World(tmp_path, url=fresh(tmp_path / "none", postgresql=True))
     await tell(world)
     check_end(world)
     world.close()
