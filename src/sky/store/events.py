@@ -25,6 +25,9 @@ SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 REPLAY_PAGE = 500
 REPLAY_BYTES = 256 * 1024
 """A page ends with the event that reaches this: each reader has a page in memory, however slowly it reads."""
+REPLAYS_AT_ONCE = 1
+"""How many readers of one kind, who begin or who go on, have a page read at a time. The others wait for their
+turn, and not in the queue of the database's readers, where everybody else would wait behind them."""
 FORGOTTEN_MAX = 5_000
 """Events that are dropped at once."""
 
@@ -105,6 +108,14 @@ class Hub:
     def __init__(self) -> None:
         self._all: set[Subscription] = set()
         self._closed = False
+        self._turns = (asyncio.Semaphore(REPLAYS_AT_ONCE), asyncio.Semaphore(REPLAYS_AT_ONCE))
+
+    def turn(self, *, begins: bool) -> asyncio.Semaphore:
+        """What a reader waits for before it has a page read; ``begins``: its first, before which is no other.
+
+        Who has just come waits for others who have, and not behind those who read a long log.
+        """
+        return self._turns[0 if begins else 1]
 
     @property
     def followed(self) -> bool:
@@ -206,6 +217,24 @@ def replay_to(connection: sa.Connection, after: int, wanted: Filter) -> tuple[Se
     last = last_seq(connection)
     page = replay(connection, after, wanted)
     return page, max(last, page[-1].seq) if page else last
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A page as it goes out. ``cursor``: nothing up to there is missing; ``ends``: nor is anything after."""
+
+    content: bytes
+    cursor: int
+    ends: bool
+
+
+def replay_as_sent(connection: sa.Connection, after: int, wanted: Filter) -> Replayed:
+    """A page of recorded events, encoded where it is read, so that the event loop is not. Raises
+    ForgottenError."""
+    page, last = replay_to(connection, after, wanted)
+    full = is_full(page)
+    cursor = page[-1].seq if full else max(after, last)
+    return Replayed(b"".join(map(frame, page)), cursor, not full)
 
 
 def last_seq(connection: sa.Connection) -> int:

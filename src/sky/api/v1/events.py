@@ -22,7 +22,7 @@ from sky.api.unit import Services
 from sky.domain import compute, node, task
 from sky.domain.errors import CursorExpired, InvalidRequest, NotFound
 from sky.domain.lifecycle import Table
-from sky.store.events import Filter, ForgottenError, Subscription, frame, is_full, replay_to
+from sky.store.events import Filter, ForgottenError, Replayed, Subscription, replay_as_sent
 from sky.store.views import events as views
 from sky.wire import v1
 
@@ -126,17 +126,13 @@ async def _frames(
     cursor = start
     try:
         yield GREETING
-        while True:
-            try:
-                page, last = await unit.db.read(lambda c, after=cursor: replay_to(c, after, wanted))
-            except ForgottenError:  # it reads more slowly than events are dropped: it is told when it is back
-                raise CutShort from None
-            if page:
-                cursor = page[-1].seq
-                yield b"".join(map(frame, page))
-            if not is_full(page):
-                break
-        cursor = max(cursor, last)
+        ends = False
+        while not ends:
+            page = await _page(unit, cursor, wanted, begins=cursor == start)
+            cursor, ends = page.cursor, page.ends
+            if page.content:
+                yield page.content
+            del page  # a reader that is slow need not hold what the connection has taken
         yield b"id: %d\n\n" % cursor
         while go_on and not subscription.over:
             arrived = await subscription.next(HEARTBEAT_S)
@@ -149,6 +145,15 @@ async def _frames(
                 yield HEARTBEAT
     finally:
         unit.hub.unsubscribe(subscription)
+
+
+async def _page(unit: Services, after: int, wanted: Filter, *, begins: bool) -> Replayed:
+    """The next page for a reader, in its turn: however many there are, one page is read at a time."""
+    async with unit.hub.turn(begins=begins):
+        try:
+            return await unit.db.read(lambda c: replay_as_sent(c, after, wanted))
+        except ForgottenError:  # it reads more slowly than events are dropped: it is told when it is back
+            raise CutShort from None
 
 
 def _pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
