@@ -253,3 +253,22 @@ def test_a_name_that_leads_to_a_private_address_is_never_connected_to(
     assert tried[0]["state"] == "pending"
     assert "no public address" in tried[0]["last_error"]
     assert receiver.got == []
+
+
+def test_many_endpoints_that_hang_keep_no_other_customer_waiting(telling: Shop, receiver: Receiver) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        hanging = [telling.customer() for _ in range(9)]
+        hooks = [[endpoint(one, url)["id"] for _ in range(8)] for one in hanging]
+        for one in hanging:
+            assert one.submit().status_code == 201
+        customer = telling.customer()
+        endpoint(customer, receiver.url, types=["job.queued"])
+        assert customer.submit().status_code == 201
+        assert receiver.until(1)
+        sent = [deliveries(one, hook) for one, ids in zip(hanging, hooks, strict=True) for hook in ids]
+        tried = [one for of_hook in sent for one in of_hook if one["attempts"]]
+        assert not tried, "those that hang were still waited for"
+        for one, ids in zip(hanging, hooks, strict=True):
+            for hook in ids:
+                assert one("DELETE", f"{ENDPOINTS}/{hook}").status_code in (200, 204)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -10,6 +11,7 @@ from aiohttp.abc import ResolveResult
 
 from sky.reconcile import sender
 from sky.reconcile.sender import NotPublicError, PublicResolver, Sender, check_address
+from sky.reconcile.turns import HUNG_AT_ONCE_MAX, OF_OWNER_MAX, REST_US, Turns
 
 
 def is_public(address: str) -> bool:
@@ -102,6 +104,45 @@ async def test_this_computer_is_not_connected_to_however_it_is_spelled(host: str
             listener.accept()
     assert sent.error is not None
     assert "no public address" in sent.error
+
+
+@pytest.mark.parametrize(("status", "taken"), [(200, True), (500, False)])
+async def test_the_status_is_the_answer_although_its_body_never_ends(status: int, taken: bool) -> None:
+    over = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 1000\r\n\r\nso far" % status)
+        await writer.drain()
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        sent = await Sender(loopback=True).send(url, "evt_1", 1, b"{}", ["whsec_" + "A" * 44])
+        over.set()
+    assert (sent.status, sent.taken, sent.hung) == (status, taken, False)
+
+
+def test_endpoints_that_hang_rest_longer_each_time_and_share_a_few_places() -> None:
+    turns = Turns()
+    for number in range(2 * HUNG_AT_ONCE_MAX):
+        turns.did_not_answer(f"whk_{number}", 0)
+    assert turns.rests_until_us("whk_0") == REST_US
+    turns.did_not_answer("whk_0", 0)
+    assert turns.rests_until_us("whk_0") == 2 * REST_US
+    with contextlib.ExitStack() as stack:
+        for number in range(HUNG_AT_ONCE_MAX):
+            assert turns.has_room(f"owner-{number}", f"whk_{number}")
+            stack.enter_context(turns.taken(f"owner-{number}", f"whk_{number}"))
+        assert not turns.has_room("another", f"whk_{HUNG_AT_ONCE_MAX}")
+        for number in range(OF_OWNER_MAX):
+            assert turns.has_room("healthy", f"fine-{number}")
+            stack.enter_context(turns.taken("healthy", f"fine-{number}"))
+        assert not turns.has_room("healthy", "fine")
+        assert turns.has_room("other", "fine")
+    turns.answered("whk_0")
+    assert (turns.rests_until_us("whk_0"), turns.has_room("healthy", "whk_0")) == (0, True)
 
 
 async def test_an_answer_is_not_unpacked() -> None:

@@ -13,6 +13,10 @@ from typing import ClassVar
 
 from sky.store.tx import Tx
 
+PASSES_AT_ONCE_MAX = 64
+"""Of those that only decide, and, unless it says otherwise, of each loop that calls out: whoever does not
+answer one loop (a provider, a console) keeps no decision waiting, and no other loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -35,9 +39,11 @@ class InnerLoop(ABC):
 
 
 class OuterLoop(ABC):
-    """A loop that does at most one thing outside, with no transaction open."""
+    """A loop that does at most one thing outside, with no transaction open. ``at_once``: so many of its
+    passes may be under way."""
 
     name: ClassVar[str]
+    at_once: ClassVar[int] = PASSES_AT_ONCE_MAX
 
     @abstractmethod
     async def look(self, key_id: str) -> Done:

@@ -16,7 +16,7 @@ import structlog
 from sky.domain.errors import SkyError
 from sky.kit import backoff, faults
 from sky.kit.clock import SECOND_US, Clock
-from sky.reconcile.passes import InnerLoop, OuterLoop
+from sky.reconcile.passes import PASSES_AT_ONCE_MAX, InnerLoop, OuterLoop
 from sky.store import passes
 from sky.store.db import Database
 from sky.store.tx import ConflictError, Tx
@@ -28,9 +28,6 @@ CLAIM_S = 30.0
 """How long a claim is relied on. The row says twice that, so that it is renewed long before it is over."""
 SHARED_CLAIM_S = 3.0
 """The same where several daemons share a database."""
-PASSES_AT_ONCE_MAX = 64
-"""Of those that only decide, and of each loop that calls out: whoever does not answer one loop (a customer's
-webhook endpoints, a provider) keeps no decision waiting, and no other loop."""
 DECIDING = ""
 """The lane that all loops share that only decide."""
 TIMER_S_MAX = 5.0
@@ -64,6 +61,8 @@ class Runner:
         self._ready: dict[str, dict[str, None]] = {DECIDING: {}}
         self._ready |= {name: {} for name, loop in self._loops.items() if isinstance(loop, OuterLoop)}
         self._busy = dict.fromkeys(self._ready, 0)
+        self._room = {name: loop.at_once for name, loop in self._loops.items() if isinstance(loop, OuterLoop)}
+        self._room[DECIDING] = PASSES_AT_ONCE_MAX
         self._running: set[str] = set()
         self._again: set[str] = set()
         self._claims: dict[str, float] = {}
@@ -133,7 +132,7 @@ class Runner:
 
     def _pump(self) -> None:
         for lane, ready in self._ready.items():
-            while ready and self._busy[lane] < PASSES_AT_ONCE_MAX and not self._stopping:
+            while ready and self._busy[lane] < self._room[lane] and not self._stopping:
                 key = next(iter(ready))
                 del ready[key]
                 self._busy[lane] += 1

@@ -7,7 +7,9 @@ Follows: an address that turns into a private one between two looks is never con
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -22,16 +24,20 @@ from sky.kit import addresses
 
 TIMEOUT_S = 15.0
 ANSWER_BYTES_MAX = 64 * 1024
+ANSWER_S = 1.0
+"""How long is read what comes after a status. The status is the answer; the rest is read so that the receiver
+can end properly, and its end is not waited for."""
 REASON_CHARS_MAX = 200
 USER_AGENT = "skyfleet-webhooks/1"
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a try: the status that came back, or why none did."""
+    """What became of a try: the status that came back, or why none did. ``hung``: nothing came in time."""
 
     status: int | None
     error: str | None
+    hung: bool = False
 
     @property
     def taken(self) -> bool:
@@ -123,10 +129,12 @@ class Sender:
                 ) as session,
                 session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
-                await answer.content.read(ANSWER_BYTES_MAX)
+                with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+                    async with asyncio.timeout(ANSWER_S):
+                        await answer.content.read(ANSWER_BYTES_MAX)
                 return Sent(answer.status, None if answer.status < 300 else f"answered {answer.status}")
         except TimeoutError:
-            return Sent(None, f"no answer within {TIMEOUT_S:g} s")
+            return Sent(None, f"no answer within {TIMEOUT_S:g} s", hung=True)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Sent(None, _reason(error))
 

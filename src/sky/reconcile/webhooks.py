@@ -1,8 +1,8 @@
 """Tells webhook endpoints what happened to their owner's jobs, at least once each.
 
-Decides: when a delivery is tried again, and when an endpoint is left alone. Never: lets one endpoint wait
-for another. Follows: each pass sends at most one message; what is noted before it is sent is sent again
-after a crash, under the same id.
+Decides: when a delivery is tried again, and when an endpoint is left alone. Never: lets a customer wait for
+the endpoints of another. Follows: each pass sends at most one message; what is noted before it is sent is
+sent again after a crash, under the same id.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from sky.kit.clock import SECOND_US, Clock
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.sender import Sender, Sent
+from sky.reconcile.turns import AT_ONCE_MAX, Turns
 from sky.store.db import Database
 from sky.store.rows import webhooks as rows
 from sky.store.sql import Row
@@ -23,18 +24,22 @@ from sky.wire.webhooks import payload
 RETRY_S = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """How long after each try that failed the next one comes: ten tries over about three days."""
 GONE = 410
+TURN_US = SECOND_US
+"""How soon an endpoint for which there was no place is looked at again."""
 
 
 class Webhooks(OuterLoop):
     """One pass: spread new events, send the delivery that is due, write what became of it."""
 
     name: ClassVar[str] = "webhooks"
+    at_once: ClassVar[int] = AT_ONCE_MAX
 
     def __init__(self, db: Database, clock: Clock, sealing: verbs.Sealing) -> None:
         self._db = db
         self._clock = clock
         self._sealing = sealing
         self._sender = Sender(loopback=sealing.loopback)
+        self._turns = Turns()
 
     async def look(self, key_id: str) -> Done:
         webhook = await self._db.write(lambda tx: _spread(tx, key_id))
@@ -46,7 +51,16 @@ class Webhooks(OuterLoop):
         now_us = self._clock.now_us()
         if delivery["due_us"] > now_us:
             return Done("the next try has its time", delivery["due_us"])
-        sent = await self._send(webhook, delivery, now_us)
+        if (rests_us := self._turns.rests_until_us(key_id)) > now_us:
+            return Done("it did not answer, and is left alone for a while", rests_us)
+        if not self._turns.has_room(webhook["owner"], key_id):
+            return Done("other endpoints of its customer, or that hang, are being told", now_us + TURN_US)
+        with self._turns.taken(webhook["owner"], key_id):
+            sent = await self._send(webhook, delivery, now_us)
+        if sent.hung:
+            self._turns.did_not_answer(key_id, self._clock.now_us())
+        else:
+            self._turns.answered(key_id)
         return Done(
             f"sent: {sent.error or sent.status}",
             now_us,

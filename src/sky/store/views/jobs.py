@@ -14,11 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from sky.kit import codec
+from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import events
 from sky.store.schema_jobs import job_events, jobs, ledger
 from sky.store.sql import Row, many
 
 LOG_PAGE = 500
+FIRST = 2**62
+"""A place before every other: jobs come newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +43,18 @@ def page(
     connection: sa.Connection, owner: str, states: Sequence[str], before_seq: int | None, limit: int
 ) -> JobPage:
     """An owner's jobs, newest first."""
-    query = sa.select(jobs).where(jobs.c.owner == owner).order_by(jobs.c.seq.desc()).limit(limit + 1)
+    asked = {"b_owner": owner, "b_limit": limit + 1, "b_before": FIRST if before_seq is None else before_seq}
     if states:
-        query = query.where(jobs.c.state.in_(states))
-    if before_seq is not None:
-        query = query.where(jobs.c.seq < before_seq)
-    rows = many(connection, query)
+        rows = _PAGE_OF.all(connection, {**asked, "states": sorted(set(states))})
+    else:
+        rows = _PAGE.all(connection, asked)
     shown = rows[:limit]
     return JobPage(shown, held(connection, [row["id"] for row in shown]), len(rows) > limit)
 
 
 def held(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
     """All that was ever held for each of those jobs, in micro-dollars."""
-    query = (
-        sa.select(ledger.c.job_id, sa.func.sum(ledger.c.amount_micro).label("held"))
-        .where(ledger.c.job_id.in_(list(ids)), ledger.c.account.endswith("/held"), ledger.c.amount_micro > 0)
-        .group_by(ledger.c.job_id)
-    )
-    return {row["job_id"]: int(row["held"]) for row in many(connection, query)}
+    return {row["job_id"]: int(row["held"]) for row in _HELD.all(connection, {"ids": ids})}
 
 
 def place_of_event(connection: sa.Connection, job_id: str, event_id: str) -> int | None:
@@ -130,3 +127,26 @@ def prefixed_output(
 def _text(payload: str) -> str:
     said: dict[str, Any] = codec.loads(payload)
     return f"{said['content']}\n"
+
+
+_SHOWN = [column for column in jobs.columns if column.name not in ("machines", "stop_error")]
+_NEWEST = (
+    sa.select(*_SHOWN)
+    .where(jobs.c.owner == sa.bindparam("b_owner"), jobs.c.seq < sa.bindparam("b_before"))
+    .order_by(jobs.c.seq.desc())
+    .limit(sa.bindparam("b_limit"))
+)
+_PAGE = prepared(_NEWEST)
+_PAGE_OF = Prepared(lambda _, count: _NEWEST.where(jobs.c.state.in_(places("states", count))), "states")
+_HELD = Prepared(
+    lambda _, count: (
+        sa.select(ledger.c.job_id, sa.func.sum(ledger.c.amount_micro).label("held"))
+        .where(
+            ledger.c.job_id.in_(places("ids", count)),
+            ledger.c.account.endswith("/held"),
+            ledger.c.amount_micro > 0,
+        )
+        .group_by(ledger.c.job_id)
+    ),
+    "ids",
+)
