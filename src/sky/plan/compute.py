@@ -25,6 +25,8 @@ BROKEN_NODES_MAX = 3
 AGAIN_FIRST_US = 30_000_000
 AGAIN_LONGEST_US = 600_000_000
 """How long nothing is bought for a rank whose machines break, after the first and after many of them."""
+_ON_THE_WAY = frozenset({"provider_refused", "busy"})
+"""What is noted of a node that could not be bought so far: given back with that, it was not wanted any more."""
 DRAIN_CHECK_US = 10_000_000
 LEASE_GRACE_US = 60_000_000
 """How long holders have to be heard again by a daemon that has just started."""
@@ -212,6 +214,7 @@ def _setbacks(view: ComputeView, wish: int) -> list[NodeView]:
         and x.created_us >= since
         and x.rank < wish
         and x.last_error is not None
+        and x.last_error.get("code") not in _ON_THE_WAY
     ]
 
 
