@@ -182,4 +182,7 @@ def test_a_dry_run_and_a_check_send_nothing(two: str, tmp_path: Path, sent: list
     sky.get(sky.launch(task, cluster_name=two, dryrun=True))
     sky.validate(task)
     assert sent == []
+    assert sky.Resources(infra="local").get_cost(7200) == 2 * sky.Resources(infra="local").get_cost(3600)
+    with pytest.raises(sky.exceptions.ResourcesUnavailableError):
+        sky.Resources(infra="local", cpus=4000).get_cost(1)
     assert wire.autostop_of(task.set_resources(sky.Resources(autostop="10m"))) == wire.Autostop(10)

@@ -1,6 +1,7 @@
 """Clouds as programs name them: ``sky.Resources(sky.AWS())``.
 
-Decides: which clouds have a name of their own here. Never: says whether one can be used: ``sky.check`` does.
+Decides: which clouds have a name of their own here. Never: says whether one can be used: ``sky.check``
+does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sky.client.tasks import machines
+from sky.client.tasks import machines, priced
 from sky.client.tasks.clouds import Cloud
 from sky.client.tasks.machines import FIELDS, parted
 from sky.client.tasks.report import Report
@@ -111,6 +111,11 @@ class Resources:
         report = Report()
         machines.resources(report, ("resources",), self._config)
         report.finish()
+
+    def get_cost(self, seconds: float) -> float:
+        """What one such machine costs for a time, in USD, as the server has its price now. Raises
+        ResourcesUnavailableError when it has no such machine."""
+        return priced.hourly_cost(self) * seconds / 3600
 
     # ── alternatives ────────────────────────────────────────────────────────────────────────────
 

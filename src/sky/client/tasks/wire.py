@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from sky.client.exceptions import InvalidTaskError, InvalidTaskYAMLError
+from sky.client.exceptions import InvalidTaskError
 from sky.client.flows import Flow
-from sky.client.tasks import limits, local, sending
+from sky.client.tasks import limits, local, priced, sending
 from sky.client.tasks.dag import Dag
 from sky.client.tasks.local import Mount
-from sky.client.tasks.report import Report
-from sky.client.tasks.resources import Resources
 from sky.client.tasks.task import Task
 from sky.wire import requests as wire
-
-MACHINES_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ def task_config(given: Task | Dag, *, upload: bool = True) -> Flow[wire.TaskConf
     limits.check(task)
     report = task.report
     mounts = local.mounts(task, report)
-    machines = _machines(task, report)
+    machines = priced.machines(task.given_resources, report)
     report.finish()
     files: tuple[wire.Archive, ...] = ()
     storages: tuple[wire.StorageUse, ...] = ()
@@ -107,64 +103,3 @@ def _fetch(target: str, url: str) -> str:
         f"curl -fsSL --retry 3 --retry-connrefused -o {place} -- {shlex.quote(url)} || "
         f"{{ echo {said} >&2; exit 1; }}\n"
     )
-
-
-# ── machines ────────────────────────────────────────────────────────────────────────────────────
-
-
-def _machines(task: Task, report: Report) -> tuple[wire.Machine, ...]:
-    several = [one for given in task.given_resources for one in given.alternatives()]
-    found = dict.fromkeys(several)
-    if len(found) > MACHINES_MAX:
-        said = f"they are {len(found)} kinds of machines; {MACHINES_MAX} at most can be alternatives"
-        report.wrong(("resources",), said)
-        return ()
-    return tuple(_machine(one, report) for one in found)
-
-
-def _machine(one: Resources, report: Report) -> wire.Machine:
-    cpus, cpus_exact = _amount(one.cpus)
-    memory, memory_exact = _amount(one.memory)
-    named = cast("dict[str, int]", one.accelerators or {})
-    name, count = next(iter(named.items()), (None, 1))
-    config = one.to_yaml_config()
-    return wire.Machine(
-        infra=one.cloud,
-        region=one.region,
-        zone=one.zone,
-        instance_type=one.instance_type,
-        cpus=cpus,
-        cpus_exact=cpus_exact,
-        memory_gb=memory,
-        memory_exact=memory_exact,
-        accelerator=name,
-        accelerator_count=count,
-        use_spot=one.use_spot,
-        max_hourly_cost=one.max_hourly_cost,
-        disk_gb=config.get("disk_size"),
-        disk_tier=config.get("disk_tier"),
-        network_tier=config.get("network_tier"),
-        image=_image(one, report),
-        ports=tuple(one.ports or ()),
-        labels=one.labels or {},
-    )
-
-
-def _amount(text: str | None) -> tuple[float | None, bool]:
-    if text is None:
-        return None, False
-    return float(text.removesuffix("+")), not text.endswith("+")
-
-
-def _image(one: Resources, report: Report) -> str | None:
-    image = one.image_id
-    if not isinstance(image, dict):
-        return image
-    found = image.get(one.region or "") or (next(iter(image.values())) if len(image) == 1 else None)
-    if found is None:
-        said = f"it has images for {', '.join(image)}; say the region of the machines"
-        report.wrong(("resources", "image_id"), said)
-    return found
-
-
-__all__ = ["Autostop", "InvalidTaskYAMLError", "autostop_of", "single", "task_config"]
