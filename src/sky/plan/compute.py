@@ -26,7 +26,7 @@ AGAIN_FIRST_US = 30_000_000
 AGAIN_LONGEST_US = 600_000_000
 """How long nothing is bought for a rank whose machines break, after the first and after many of them."""
 _ON_THE_WAY = frozenset({"provider_refused", "busy"})
-"""What is noted of a node that could not be bought so far: given back with that, it was not wanted any more."""
+"""What is noted of a node that could not be bought so far. Given back like that, it was just not wanted."""
 DRAIN_CHECK_US = 10_000_000
 LEASE_GRACE_US = 60_000_000
 """How long holders have to be heard again by a daemon that has just started."""
