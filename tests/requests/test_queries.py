@@ -318,8 +318,12 @@ def _delete(api: Api, name: str) -> Any:
 def test_logs_come_as_an_archive_of_files(api: Api, cluster: str) -> None:
     answer = api.http.post("/download_logs", json={"cluster_name": cluster, "job_ids": [1]})
     assert answer.status_code == 200
+    files: dict[str, list[str]] = {}
     with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:gz") as archive:
-        files = {m.name: archive.extractfile(m).read().decode().splitlines() for m in archive}  # type: ignore[union-attr]
+        for member in archive:
+            content = archive.extractfile(member)
+            assert content is not None
+            files[member.name] = content.read().decode().splitlines()
     folder = "1-two_words"
     assert set(files) == {
         f"{folder}/run.log",
