@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from tests.conftest import RunningDaemon
 import sky
 from sky.client import calls_requests
 from sky.client.tasks import wire
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "task_files"
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
 
@@ -186,3 +191,20 @@ def test_a_dry_run_and_a_check_send_nothing(two: str, tmp_path: Path, sent: list
     with pytest.raises(sky.exceptions.ResourcesUnavailableError):
         sky.Resources(infra="local", cpus=4000).get_cost(1)
     assert wire.autostop_of(task.set_resources(sky.Resources(autostop="10m"))) == wire.Autostop(10)
+
+
+def test_the_example_counts_what_is_in_its_texts(daemon: RunningDaemon, tmp_path: Path) -> None:
+    cluster = f"words-{secrets.token_hex(3)}"
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLE / "run.py"), cluster],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SKYPILOT_API_SERVER_ENDPOINT": daemon.url},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    words = " ".join(file.read_text() for file in (EXAMPLE / "texts").glob("*.txt")).lower()
+    counts = Counter(word for word in re.findall("[a-z]+", words) if len(word) >= 3)
+    best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:5]
+    assert ran.stdout.splitlines()[-5:] == [f"{count:3} {word}" for word, count in best]
