@@ -20,7 +20,7 @@ from sky.verbs import cluster_power
 from sky.wire import requests as wire
 
 PARTS = 3
-STRIDE = 11
+STRIDE = 37
 MINUTE_S = 60.0
 
 
