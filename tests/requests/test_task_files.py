@@ -208,3 +208,21 @@ def test_the_example_counts_what_is_in_its_texts(daemon: RunningDaemon, tmp_path
     counts = Counter(word for word in re.findall("[a-z]+", words) if len(word) >= 3)
     best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:5]
     assert ran.stdout.splitlines()[-5:] == [f"{count:3} {word}" for word, count in best]
+
+
+def test_a_storage_keeps_what_a_folder_had_and_gives_it_to_later_tasks(
+    two: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("kept")
+    name = f"storage-{secrets.token_hex(3)}"
+    storage = sky.Storage(name, source="kept", mode="COPY")
+    first = sky.Task("t", file_mounts={"~/s": storage}, run="cat ~/s/file; echo")
+    assert output(two, sky.get(sky.launch(first, cluster_name=two))[0], capsys) == ["kept"]
+    later = sky.Task(
+        "t", file_mounts={"~/again": {"name": name, "mode": "COPY"}}, run="cat ~/again/file; echo"
+    )
+    assert output(two, sky.get(sky.launch(later, cluster_name=two))[0], capsys) == ["kept"]
+    assert name in [one["name"] for one in sky.get(sky.storage_ls())]
+    sky.get(sky.storage_delete(name))
+    assert name not in [one["name"] for one in sky.get(sky.storage_ls())]
