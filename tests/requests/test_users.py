@@ -18,6 +18,7 @@ from sky.api import app
 from sky.api.admin import accounts, catalogue
 from sky.api.requests import face
 from sky.domain.user import NEEDS, ROLES, least_role, suffices
+from sky.wire.v1.base import NAME_PATTERN
 
 HANDLERS = (
     *app.PUBLIC,
@@ -52,6 +53,8 @@ def test_every_route_has_its_line_in_the_table() -> None:
         if f"{method} {plain(path)}" not in NEEDS and not path.startswith(("/v1/", "/admin/"))
     ]
     assert missing == [], "each needs a line in sky.domain.user"
+    routes = {f"{method} {plain(path)}" for method, path in ROUTES}
+    assert {line for line in NEEDS if not line.endswith("/...")} - routes == set(), "there is no such route"
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=plain)
@@ -384,3 +387,22 @@ def until(true: Any) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)  # real: another process does it
+
+
+def test_a_key_of_one_user_is_not_that_of_another(ada: httpx2.Client, bob: httpx2.Client) -> None:
+    key = {"idempotency-key": "the-same"}
+    first, again = (ada.post("/status", json={}, headers=key).json()["request_id"] for _ in range(2))
+    others = bob.post("/status", json={}, headers=key).json()["request_id"]
+    assert first == again
+    assert others != first
+
+
+def test_a_cluster_without_a_name_is_given_one_that_can_be_said(reachable: Reachable) -> None:
+    with reachable.as_(x_auth_request_email="linus+x@example.com") as linus, reachable.owner() as owner:
+        linus.get("/users/me")
+        owner.patch("/users/linus+x@example.com", json={"role": "user"})
+        assert linus.post("/launch", json={"task": {"run": "true"}}).status_code == 200
+        until(lambda: finished(linus, "status")["result"])
+        [cluster] = finished(linus, "status")["result"]
+        assert re.fullmatch(NAME_PATTERN, cluster["name"])
+        finished(linus, "down", cluster_name=cluster["name"])

@@ -145,7 +145,7 @@ class Ask:
         ``make`` returns what is remembered (such as an id); ``show`` reads it as it is now. ``wanted`` is
         all of the request that a retry must repeat beside its path.
         """
-        key = None if self.key is None else f"{self.operation.name}:{self.key}"
+        key = None if self.key is None else f"{self.operation.name}:{self._whose}{self.key}"
         fingerprint = ""
         if key is not None:
             fingerprint = codec.sha256_hex(codec.canonical([self.operation.name, self.path, wanted]))
@@ -155,6 +155,14 @@ class Ask:
             return show(tx, done), replayed
 
         return await self.unit.db.write(write)
+
+    @property
+    def _whose(self) -> str:
+        """What keeps a user's keys apart from everybody else's."""
+        caller = self.somebody
+        if caller is None or caller.speaks_for_others:
+            return ""
+        return codec.sha256_hex(caller.name.encode())[:16] + ":"
 
     def body(self, *, limit_bytes: int, gap_s: float = BODY_GAP_S) -> AsyncIterator[bytes]:
         """The body as it arrives."""

@@ -6,6 +6,7 @@ those of the engine. Follows: whatever holds for computes and calls holds for cl
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any
 
@@ -31,6 +32,9 @@ JOBS_AT_ONCE = 4
 CLUSTERS_MAX = 10_000
 DAYS_OF_LEASE_S = 7 * 24 * 3600
 """How long a cluster's nodes work on although no daemon can be reached."""
+
+
+_NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def owner_key(cluster_id: str) -> str:
@@ -82,7 +86,7 @@ def launch(
     """Begin a launch: a cluster where there is none, and a job on it. ``asked``: for its machines; None:
     what its task says."""
     user = request["owner"]
-    name = body.cluster_name or f"sky-{secrets.token_hex(2)}-{user}"[:60]
+    name = body.cluster_name or f"sky-{secrets.token_hex(2)}-{_NOT_OF_A_NAME.sub('-', user)}"[:60]
     row = clusters.named(tx.connection, name)
     if row is None:
         row = _make(tx, name, user, body, rules, asked or machines.asked(tx, body.task, rules))
