@@ -74,6 +74,8 @@ sa.Index(
     postgresql_where=computes.c.deleted_us.is_(None),
 )
 sa.Index("ix_computes_state_seq", computes.c.state, computes.c.seq)
+_owned = computes.c.owner.is_not(None)
+sa.Index("ix_computes_owner", computes.c.owner, sqlite_where=_owned, postgresql_where=_owned)
 
 generations = sa.Table(
     "generations",

@@ -23,6 +23,13 @@ def upgrade() -> None:
     """Make the tables, their indexes and the columns."""
     op.add_column("computes", sa.Column("narrow", JSON))
     op.add_column("computes", sa.Column("disks", sa.Integer))
+    op.create_index(
+        "ix_computes_owner",
+        "computes",
+        ["owner"],
+        sqlite_where=sa.text("owner IS NOT NULL"),
+        postgresql_where=sa.text("owner IS NOT NULL"),
+    )
     op.add_column("clusters", sa.Column("autostop_wait", sa.String(16)))
     op.add_column("clusters", sa.Column("autostop_us", sa.BigInteger))
     op.add_column("clusters", sa.Column("session_us", sa.BigInteger))
@@ -49,6 +56,7 @@ def downgrade() -> None:
         op.drop_column("jobs", column)
     for column in ("session_us", "autostop_us", "autostop_wait"):
         op.drop_column("clusters", column)
+    op.drop_index("ix_computes_owner", "computes")
     op.drop_column("computes", "disks")
     op.drop_column("computes", "narrow")
 
