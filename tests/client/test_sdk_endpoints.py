@@ -51,7 +51,7 @@ def body(value: Any) -> bytes:
 def test_the_environment_goes_before_a_login_and_a_parameter_before_both(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert endpoints.named(home) == endpoints.Named(None, None, "")
+    assert endpoints.named(home) == endpoints.Named(None, None, "", "")
     endpoints.store(home, endpoints.Login("https://stored.example", "sky_stored"))
     stored = endpoints.named(home)
     assert (stored.url, stored.token) == ("https://stored.example", "sky_stored")

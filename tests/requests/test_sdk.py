@@ -176,6 +176,7 @@ def test_logs_of_jobs_are_copied_here(dev: str, tmp_path: Path) -> None:
         (lambda: sky.tail_logs("nosuch", None, True), exceptions.ClusterDoesNotExist, "'nosuch'"),
         (lambda: sky.tail_logs("nosuch", 3, True), exceptions.ClusterDoesNotExist, "'nosuch'"),
         (lambda: sky.get("nosuch"), exceptions.RequestNotFound, "sky api status -a"),
+        (lambda: sky.get("abc"), exceptions.RequestNotFound, "4 to 64"),
         (lambda: sky.stream_and_get("nosuch"), exceptions.RequestNotFound, "sky api status -a"),
         (lambda: sky.api_cancel("nosuch"), exceptions.RequestNotFound, "sky api status -a"),
         (lambda: sky.api_status(["nosuch"]), exceptions.RequestNotFound, "sky api status -a"),
@@ -241,7 +242,7 @@ def test_requests_are_listed_and_cancelled(dev: str, capsys: pytest.CaptureFixtu
         sky.api_status(all_status=True, fields=["nmae"])
     assert sky.get(sky.api_cancel(str(request_id)[:20])) == [request_id]
     assert f"cancelled {request_id}" in capsys.readouterr().err
-    assert sky.get(sky.api_cancel([request_id], silent=True)) == []
+    assert sky.stream_and_get(sky.api_cancel([request_id], silent=True)) == []
     assert capsys.readouterr().err == ""
     with pytest.raises(exceptions.RequestCancelled, match="was cancelled"):
         sky.get(request_id)

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from sky.cli import output, toml
 from sky.cli.app import Output, command, noun
 from sky.cli.errors import FAILED, USAGE, CliError, usage
-from sky.client import calls, daemon
+from sky.client import calls, daemon, endpoints
 from sky.client.definition import FILE_NAME
 from sky.client.errors import DaemonUnreachable
 
@@ -31,15 +31,16 @@ def _settings() -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     home = daemon.home_dir()
     found = daemon.status()
-    if url := os.environ.get("SKY_URL"):
-        rows.append(("url", url, "SKY_URL"))
+    named = endpoints.named(home)
+    if named.url is not None:
+        rows.append(("url", named.url, named.by))
     elif found.running:
         rows.append(("url", found.url or "", str(home / "daemon.json")))
     else:
         rows.append(("url", "http://127.0.0.1:7590", "default; no daemon runs"))
     rows.append(("home", str(home), "SKY_HOME" if os.environ.get("SKY_HOME") else "default"))
-    if token := os.environ.get("SKY_TOKEN"):
-        rows.append(("token", f"{token[:SHOWN_CHARS]}…", "SKY_TOKEN"))
+    if named.token is not None:
+        rows.append(("token", f"{named.token[:SHOWN_CHARS]}…", named.token_by))
     else:
         rows.append(("token", "not set", "default; your own daemon needs none"))
     coloured = "never" if os.environ.get("NO_COLOR") else "on a terminal"

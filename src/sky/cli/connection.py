@@ -8,7 +8,6 @@ Follows: a reading command on a machine without a daemon ends at once with exit 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 from sky.cli import output
 from sky.cli.errors import CliError
 from sky.cli.nouns import near
-from sky.client import calls, calls_admin, calls_machines, daemon
+from sky.client import calls, calls_admin, calls_machines, daemon, endpoints
 from sky.client.errors import DaemonUnreachable, NameTaken, NotFound
 from sky.client.http import Http, Streamed
 from sky.client.request import Call
@@ -167,7 +166,7 @@ def reading() -> Generator[Api]:
 @contextmanager
 def creating() -> Generator[Api]:
     """The daemon that runs, or one that is started now."""
-    if not os.environ.get("SKY_URL"):
+    if endpoints.named(daemon.home_dir()).url is None:
         output.progress("looking for the daemon …")
         found = daemon.start()
         output.clear_progress()

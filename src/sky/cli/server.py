@@ -19,7 +19,7 @@ from cyclopts import Parameter
 from sky.cli import output
 from sky.cli.app import Output, command, noun
 from sky.cli.errors import MISSING, REFUSED, CliError, usage
-from sky.client import daemon
+from sky.client import daemon, endpoints
 
 app = noun("server")
 
@@ -47,10 +47,12 @@ def _as_json(status: daemon.Status) -> dict[str, object]:
 
 
 def _refuse_if_named_elsewhere(what: str) -> None:
-    if named := os.environ.get("SKY_URL"):
+    named = endpoints.named(daemon.home_dir())
+    if named.url is not None:
+        way = f"unset {named.by}" if named.by.isupper() else "`sky api logout`"
         raise usage(
-            f"SKY_URL names the daemon at {named}, which is not {what} from here",
-            "unset SKY_URL to speak about the daemon of SKY_HOME",
+            f"{named.by} names the daemon at {named.url}, which is not {what} from here",
+            f"{way} to speak about the daemon of SKY_HOME",
         )
 
 
@@ -232,8 +234,9 @@ def stop(
 @command(app, "sky server status", "sky server status -o json", instead=("get", "info", "show"))
 def status(*, output_: Output = "table") -> int:
     """Tell whether the daemon runs and where. Exit code 3 when it does not."""
-    if named := os.environ.get("SKY_URL"):
-        return _named(named, output_)
+    named = endpoints.named(daemon.home_dir())
+    if named.url is not None:
+        return _named(named.url, named.by, output_)
     found = daemon.status()
     if output_ == "json":
         output.json(_as_json(found))
@@ -254,7 +257,7 @@ def status(*, output_: Output = "table") -> int:
     return 0 if found.running else MISSING
 
 
-def _named(url: str, output_: str) -> int:
+def _named(url: str, by: str, output_: str) -> int:
     from sky.cli.connection import reading
     from sky.client import calls
 
@@ -264,7 +267,7 @@ def _named(url: str, output_: str) -> int:
         output.json({"running": True, "url": url, "pid": None, "release": None, "home": None})
     else:
         state = output.Cell("ready", "good") if ready else output.Cell("live, not ready", "busy")
-        output.pairs([("state", state), ("url", f"{url} (from SKY_URL)")])
+        output.pairs([("state", state), ("url", f"{url} (from {by})")])
     return 0
 
 

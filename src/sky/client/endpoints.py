@@ -25,11 +25,12 @@ SERVICE_MARK = "sky_"
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A server that is named; ``url`` None: none is. ``by``: what names it."""
+    """A server that is named; ``url`` None: none is. ``by`` and ``token_by``: what names it and its token."""
 
     url: str | None
     token: str | None
     by: str
+    token_by: str
 
 
 class Login(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,18 +59,17 @@ def named(home: Path, url: str | None = None, token: str | None = None) -> Named
     if not url:
         by = next((name for name in URL_VARIABLES if os.environ.get(name)), "")
         url = os.environ[by] if by else None
+    origin = "token"
     if token is None:
-        token = next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
-        shown = token is not None or any(name in os.environ for name in TOKEN_VARIABLES)
-    else:
-        shown = True
-    login = None if url and shown else stored(home)
+        origin = next((name for name in TOKEN_VARIABLES if name in os.environ), "")
+        token = os.environ[origin] if origin else None
+    login = None if url and token is not None else stored(home)
     if login is not None:
         if not url:
             url, by = login.endpoint, str(home / LOGIN_FILE)
-        if not shown and url.rstrip("/") == login.endpoint:
-            token = login.token
-    return Named(url, token or None, by)
+        if token is None and url.rstrip("/") == login.endpoint:
+            token, origin = login.token, str(home / LOGIN_FILE)
+    return Named(url, token or None, by, origin)
 
 
 def stored(home: Path) -> Login | None:

@@ -24,7 +24,14 @@ WAIT_S = 30.0
 SILENT = frozenset(
     {
         *("status", "queue", "job_status", "cancel", "autostop", "cost_report", "endpoints"),
-        *("enabled_clouds", "list_accelerators", "list_accelerator_counts", "storage_ls", "storage_delete"),
+        *(
+            "api_cancel",
+            "enabled_clouds",
+            "list_accelerators",
+            "list_accelerator_counts",
+            "storage_ls",
+            "storage_delete",
+        ),
     }
 )
 """Requests that say nothing but their result: it is not asked what they said."""
@@ -40,6 +47,12 @@ def known_end(request_id: str) -> wire.RequestRecord | None:
     """A request that was over when it was submitted; None: it has to be asked for."""
     known: wire.RequestRecord | None = getattr(request_id, "record", None)
     return known if known is not None and known.finished_at is not None else None
+
+
+def silent_end(request_id: str | None) -> wire.RequestRecord | None:
+    """The same for one that says nothing; None: it may have something to say."""
+    known = None if request_id is None else known_end(request_id)
+    return known if known is not None and known.name in SILENT else None
 
 
 def await_end(request_id: str) -> Flow[wire.RequestRecord]:
@@ -127,6 +140,8 @@ def meaning(error: SkyError, endpoint: str) -> SkyError:
         return exceptions.PermissionDeniedError(error.message, details)
     if isinstance(error, NotFound):
         return _missing(error)
+    if str(details.get("field", "")).startswith("request_id"):
+        return exceptions.RequestNotFound(error.message, details)
     if details.get("field") == wire.VERSION_HEADER or details.get("expected") == "one of the known fields":
         return _too_old(error)
     return error

@@ -57,6 +57,9 @@ async def stream_and_get(
 
     Takes and raises what ``sdk.stream_and_get`` does.
     """
+    silent = flows.silent_end(request_id)
+    if silent is not None:
+        return flows.settled(silent)
     server = await alink()
     if log_path is not None:
         cluster_name, job_id = flows.job_of_log_path(log_path)
@@ -90,8 +93,7 @@ async def final(flow: Flow[RequestId[T]], config: StreamConfig | None, *, files:
     """The result of what ``flow`` asks for. ``files``: local files are read for it."""
     server = await alink()
     request_id = await aside(partial(server.run, flow)) if files else await server.arun(flow)
-    known = flows.known_end(request_id)
-    if config is None or (known is not None and known.name in flows.SILENT):
+    if config is None:
         return await get(request_id)
     return await stream_and_get(request_id, config.log_path, config.tail, config.follow, config.output_stream)
 

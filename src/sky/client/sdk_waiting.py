@@ -57,6 +57,9 @@ def stream_and_get(
     lines. Raises as ``get`` does.
     """
     del relay_rich_status
+    silent = flows.silent_end(request_id)
+    if silent is not None:
+        return flows.settled(silent)
     server = link()
     if log_path is not None:
         cluster_name, job_id = flows.job_of_log_path(log_path)
