@@ -16,7 +16,7 @@ from sky.cli import output, render_requests
 from sky.cli.app import Output, command, noun
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
-from sky.cli.scripted import AllUsers, Live, Yes, listed, plain
+from sky.cli.scripted import AllUsers, LiveRequest, Yes, listed, plain
 from sky.client import daemon, endpoints, sdk
 
 app = noun("api")
@@ -44,7 +44,11 @@ Ids = Annotated[str, Parameter(name="ID", help="Ids of requests, or what they be
 def start(
     *,
     deploy: Annotated[
-        bool, Parameter(negative=(), help="Serve other computers too: listen at every address.")
+        bool,
+        Parameter(
+            negative=(),
+            help="Serve other computers too, behind a proxy that does TLS: add --enable-basic-auth.",
+        ),
     ] = False,
     host: Annotated[str | None, Parameter(help=f"Address to listen at [{LOOPBACK}].")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen at; 0 for any free one [7590].")] = None,
@@ -159,6 +163,7 @@ def login(
         str | None,
         Parameter(
             name=["--token", "--service-account-token"],
+            allow_leading_hyphen=True,
             metavar="sky_…",
             help="A token of the server; - reads it from standard input.",
         ),
@@ -299,7 +304,7 @@ def logs(
     if server_logs:
         sdk.api_server_logs(follow, tail)
         return 0
-    sdk.stream_and_get(request_id, log_path, tail, follow, Live(sys.stdout))
+    sdk.stream_and_get(request_id, log_path, tail, follow, LiveRequest(sys.stdout))
     return 0
 
 
