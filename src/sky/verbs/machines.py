@@ -175,4 +175,4 @@ def _beyond(machine: wire.Machine, place: int) -> dict[str, Any]:
         "cpus_exact": machine.cpus_exact and machine.cpus is not None,
         "memory_exact": machine.memory_exact and machine.memory_gb is not None,
     }
-    return {name: value for name, value in more.items() if value not in (None, False)}
+    return {name: value for name, value in more.items() if value is not None and value is not False}
