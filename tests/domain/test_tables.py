@@ -82,6 +82,7 @@ SAMPLES: dict[str, Any] = {
     "enabled": True,
     "cluster_id": "clu_1",
     "autostop_down": True,
+    "autostop_wait": "jobs",
     "last_use": "t",
     "compute_id": "cmp_1",
     "prepare_task": "tsk_1",
