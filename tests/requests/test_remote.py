@@ -148,14 +148,15 @@ def test_the_log_of_the_server_is_told_to_admins_elsewhere(reachable: Reachable)
             log.write(" a line\n")
 
 
-def test_the_commands_of_users_and_tokens(reachable: Reachable) -> None:
+def test_the_commands_of_users_and_tokens(reachable: Reachable, tmp_path: Path) -> None:
     at_home = {"SKY_HOME": str(reachable.home)}
     assert sky(at_home, "user", "create", "cli", "--role", "viewer").returncode == 0
     again = sky(at_home, "user", "create", "cli")
     assert again.returncode == 4
     assert "sky user role cli user" in again.stderr
     token = sky(at_home, "token", "create", "laptop", "--user", "cli", "--expires", "1h").stdout.strip()
-    elsewhere = {"SKY_URL": reachable.url, "SKY_TOKEN": token, "SKY_CA_FILE": str(reachable.ca)}
+    elsewhere = {"SKY_HOME": str(tmp_path), "SKY_CA_FILE": str(reachable.ca)}
+    assert sky(elsewhere, "api", "login", "-e", reachable.url, "--token", "-", told=token).returncode == 0
     me = json.loads(sky(elsewhere, "user", "me", "-o", "json").stdout)
     assert (me["name"], me["role"]) == ("cli", "viewer")
     refused = sky(elsewhere, "user", "list")
@@ -165,7 +166,7 @@ def test_the_commands_of_users_and_tokens(reachable: Reachable) -> None:
     assert [one["name"] for one in listed] == ["laptop"]
     fresh = sky(elsewhere, "token", "rotate", "laptop").stdout.strip()
     assert sky(elsewhere, "user", "me").returncode == 4, "the old one is refused"
-    elsewhere["SKY_TOKEN"] = fresh
+    elsewhere |= {"SKY_URL": reachable.url, "SKY_TOKEN": fresh}
     assert sky(elsewhere, "token", "revoke", "laptop").returncode == 0
     assert sky(at_home, "user", "delete", "cli").returncode == 0
     assert "cli" not in sky(at_home, "user", "list").stdout
@@ -173,7 +174,7 @@ def test_the_commands_of_users_and_tokens(reachable: Reachable) -> None:
     assert missing.returncode == 3
 
 
-def sky(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def sky(environment: dict[str, str], *words: str, told: str = "") -> subprocess.CompletedProcess[str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SKY")}
     return subprocess.run(
         [sys.executable, "-m", "sky.cli.main", *words],
@@ -181,6 +182,7 @@ def sky(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess
         text=True,
         timeout=60,
         check=False,
+        input=told,
         env=ours | {"SKY_HOME": "/nonexistent"} | environment,
     )
 
