@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -17,3 +20,21 @@ def test_a_daemon_serves_though_its_log_has_no_room(tmp_path: Path) -> None:
             assert answer.status == 200
     finally:
         daemon.stop()
+
+
+def test_a_daemon_loads_nothing_that_paints(tmp_path: Path) -> None:
+    code = (
+        "import sys; from sky.server import main; main.main(['--port', 'none']); "
+        "loaded = {name.partition('.')[0] for name in sys.modules}; "
+        "print(sorted(loaded & {'rich', 'pygments', 'structlog'})); import rich.traceback"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "SKY_HOME": str(tmp_path)},
+    )
+    assert done.stdout == "['structlog']\n", "and what somebody else needs can be had all the same"
+    assert "port" in done.stderr

@@ -1,7 +1,8 @@
 """Whether this computer can run containers, as paid jobs on it need to know before any money is held.
 
 Decides: when to look again: an engine that works is believed for a while, one that does not for less.
-Never: makes a request wait: looking happens in a thread, and until it has looked once nothing is refused.
+Never: makes a request wait: looking happens in a thread, and until it has looked once nothing is refused; nor
+the daemon's start, which the engine's own program would take the processor from.
 Follows: an engine that is installed or started later is found without a restart of the daemon.
 """
 
@@ -17,6 +18,8 @@ from sky.kit.containers import Engine, find
 CLOUD = "local"
 GOOD_SECONDS = 120.0
 BAD_SECONDS = 10.0
+FIRST_SECONDS = 2.0
+"""How long after the parts were put together the first look is, unless somebody asks before."""
 
 
 class LocalEngine:
@@ -29,6 +32,12 @@ class LocalEngine:
         self._looking = False
         self._reason: str | None = None
         self._again_s = 0.0
+
+    def look_soon(self) -> None:
+        """Look once the daemon has started, so that the first who asks is told."""
+        timer = threading.Timer(FIRST_SECONDS, self.unusable)
+        timer.name, timer.daemon = "container-engine", True
+        timer.start()
 
     def unusable(self) -> Mapping[str, str]:
         """Why jobs in containers cannot be placed on this computer, by the name of its cloud; empty: they

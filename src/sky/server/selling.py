@@ -43,7 +43,7 @@ def selling_of(
     )
     engine = LocalEngine(clock)
     if chosen.jobs:
-        engine.unusable()
+        engine.look_soon()
     return Selling(
         offering=lambda: _offering(chosen, listing, engine),
         catalogue_state=listing.state,
