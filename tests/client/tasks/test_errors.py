@@ -25,6 +25,7 @@ WRONG = [
     ("envs: [A]", "1:8: envs[0]: 'A': it is a pair of name and value"),
     ("envs: {A: }", "1:8: envs.A: it has no value here, so it has to be given: --env A=VALUE"),
     ("secrets: {A: }", "1:11: secrets.A: it has no value here, so it has to be given: --secret A=VALUE"),
+    ("secrets: {A: [hunter2]}", "1:11: secrets.A: it is a text or a number"),
     ("envs: {1A: x}", "1:8: envs.1A: '1A' is no name of a variable: letters, digits and _, no digit first"),
     ("envs: {A: [1]}", "1:8: envs.A: [1]: it is a text or a number"),
     ("file_mounts: {/a: 5}", None),

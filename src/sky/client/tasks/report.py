@@ -43,8 +43,9 @@ class Report:
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def wrong(self, path: Path, message: str, value: Any = UNSHOWN) -> None:
-        """Note a problem; ``value`` stands before the message, shortened."""
-        text = message if value is UNSHOWN else f"{shown(value)}: {message}"
+        """Note a problem; ``value`` stands before the message, shortened, unless it is a secret."""
+        hidden = value is UNSHOWN or path[:1] == ("secrets",)
+        text = message if hidden else f"{shown(value)}: {message}"
         line, column = (None, None) if self.marked is None else self.marked.place(path)
         problem = Problem(path, text, line, column)
         if problem not in self.problems:
