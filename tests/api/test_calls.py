@@ -265,3 +265,17 @@ def test_a_task_without_a_stream_has_none(api: Any, tools: Any, call: Any) -> No
     error = api("GET", f"/v1/tasks/{task['id']}/stream").error(422, "capability_mismatch")
     assert error["details"]["dispatch"] == "one"
     ended(api, tools, task)
+
+
+def test_a_call_for_every_node_of_none_is_refused_and_may_be_repeated(
+    api: Any, tools: Any, idle: dict[str, Any]
+) -> None:
+    function, arguments = tools.packed(print), tools.packed(((), {}))
+    api("PUT", f"/v1/functions/{tools.sha256(function)}", function, content_type="application/octet-stream")
+    api("PUT", f"/v1/blobs/{tools.sha256(arguments)}", arguments, content_type="application/octet-stream")
+    names = {"function": tools.sha256(function), "args_sha256": tools.sha256(arguments)}
+    refused = api("POST", "/v1/tasks", {"compute": idle["id"], "dispatch": "all", **names})
+    error = refused.error(409, "compute_not_connected")
+    assert error["retryable"] is True
+    assert error["details"]["compute"] == idle["id"]
+    assert api("GET", f"/v1/tasks?compute={idle['id']}").json["items"] == []
