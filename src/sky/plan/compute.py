@@ -31,7 +31,7 @@ DRAIN_CHECK_US = 10_000_000
 LEASE_GRACE_US = 60_000_000
 """How long holders have to be heard again by a daemon that has just started."""
 LAST_WORDS_US = 60_000_000
-"""How long a machine of a compute that is deleted is kept at most, for its calls to be stopped and to say so."""
+"""How long a machine of a compute that is deleted is kept at most, for its calls to be stopped and told."""
 LAST_WORDS_CHECK_US = 500_000
 UNHELD_US = 60_000_000
 """How long what is to be deleted without a holder waits for its first one, or for the next."""
