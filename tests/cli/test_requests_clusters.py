@@ -179,6 +179,41 @@ def test_a_person_is_shown_the_machines_and_asked(on_daemon: Sky, there: tuple[s
     missing.check(3)
 
 
+def test_a_request_is_listed_followed_and_cancelled(on_daemon: Sky, there: tuple[str, Ended]) -> None:
+    name, _ = there
+    _, asked = on_daemon.together(
+        [
+            ["exec", name, "-d", "sleep 300"],
+            ["stop", name, "--yes", "--async", "--graceful", "--graceful-timeout", "300"],
+        ]
+    )
+    request = asked.check().out.strip()
+    listed, told, cancelled, again, ended, error, _ = on_daemon.together(
+        [
+            ["api", "status", "-c", name],
+            ["api", "status", request[:20], "-o", "json"],
+            ["api", "cancel", request[:20]],
+            ["api", "cancel", request],
+            ["api", "status", "--all", "-c", name],
+            ["api", "logs", request],
+            ["cancel", name, "--all", "--yes"],
+        ]
+    )
+    assert re.search(rf"(?m)^{request} +stop +{name} .* (PENDING|RUNNING|WAITING)$", listed.check().out)
+    [record] = told.check().json()
+    assert (record["request_id"], record["cluster_name"]) == (request, name)
+    assert cancelled.check().out == f"cancelled: {request}\n"
+    assert "had ended already" in again.check().err
+    assert re.search(rf"(?m)^{request} .* CANCELLED$", ended.check().out)
+    assert error.check(1).err.startswith("error: request_cancelled: ")
+
+
+def test_what_cannot_be_had_is_told_once(on_daemon: Sky) -> None:
+    refused = on_daemon("launch", "-c", unique("big"), "--cpus", "4000+", "true").check(1)
+    assert refused.err.startswith("error: resources_unavailable: no machine will do: ")
+    assert len(re.findall("no machine will do", refused.err)) == 1
+
+
 def test_many_are_ended_at_once_and_the_worst_is_the_end(on_daemon: Sky) -> None:
     base = unique("many")
     names = [f"{base}-{number}" for number in range(3)]

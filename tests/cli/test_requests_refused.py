@@ -47,7 +47,6 @@ REFUSED: list[tuple[tuple[str, ...], str, str | None]] = [
     (("exec", "dev", "broken.yaml"), "it is no YAML", None),
     (("down",), "no cluster was named", "sky down --all"),
     (("down", "a", "--all"), "names and --all were both given", "one of them"),
-    (("stop", "a", "-u"), "names and --all-users were both given", None),
     (("autostop", "a", "--cancel", "-i", "5"), "--cancel and --idle-minutes were both given", None),
     (("logs",), "CLUSTER is missing", "`sky logs --help`"),
     (("logs", "dev", "first"), "'first' is no number of a job", "sky queue"),

@@ -56,7 +56,7 @@ def start(
         bool, Parameter(negative=(), help="Be the server, in this terminal, until Ctrl-C.")
     ] = False,
     enable_basic_auth: Annotated[
-        bool, Parameter(negative=(), help="Believe a proxy in front that says who asks.")
+        bool, Parameter(negative=(), help="Behind a proxy that does TLS, and says who asks.")
     ] = False,
     metrics: Annotated[bool, Parameter(negative=(), help="Serve metrics at /metrics.")] = False,
     metrics_port: Annotated[int | None, Parameter(help="Port for the metrics.")] = None,

@@ -18,6 +18,9 @@ from sky.cli.errors import usage
 from sky.cli.render_requests import minutes, word
 from sky.cli.scripted import Act, AllUsers, Later, Named, Yes, act_on, chosen, listed
 from sky.client import sdk
+from sky.client.request_flows import submit
+from sky.client.request_link import link
+from sky.wire import requests as wire
 
 IDLE_MINUTES = 5
 """After how much idleness a cluster is stopped, where nothing else is said."""
@@ -54,6 +57,11 @@ def _ready(words: Sequence[str], named: Named, yes: bool, question: str, format_
 
 def _names(named: Named) -> list[str]:
     return [str(record["name"]) for record in named.records]
+
+
+def _submit(name: str, body: wire.Body) -> str:
+    """Ask for it. Functions of the SDK change what is one's own; these also what is another's."""
+    return link().run(submit(name, body))
 
 
 def check_minutes(option: str, count: int | None) -> None:
@@ -143,7 +151,15 @@ def stop(
         return 0
 
     def ask(name: str) -> str:
-        return sdk.stop(name, graceful=graceful, graceful_timeout=graceful_timeout)
+        return _submit(
+            "stop",
+            wire.ClusterBody(
+                cluster_name=name,
+                graceful=graceful,
+                graceful_timeout=graceful_timeout,
+                all_users=all_users,
+            ),
+        )
 
     act = Act(ask, "stopping", lambda name, _: f"{name} is stopped; `sky start {name}` brings it back")
     return act_on(_names(named), named.unknown, act, later, output_)
@@ -173,7 +189,16 @@ def down(
         return 0
 
     def ask(name: str) -> str:
-        return sdk.down(name, purge=purge, graceful=graceful, graceful_timeout=graceful_timeout)
+        return _submit(
+            "down",
+            wire.ClusterBody(
+                cluster_name=name,
+                purge=purge,
+                graceful=graceful,
+                graceful_timeout=graceful_timeout,
+                all_users=all_users,
+            ),
+        )
 
     act = Act(ask, "taking down", lambda name, _: f"{name} is gone")
     return act_on(_names(named), named.unknown, act, later, output_)
@@ -219,7 +244,12 @@ def autostop(
         return 0
 
     def ask(name: str) -> str:
-        return sdk.autostop(name, after, wait_for=cast("Any", wait_for), down=down)
+        return _submit(
+            "autostop",
+            wire.AutostopBody(
+                cluster_name=name, idle_minutes=after, wait_for=wait_for, down=down, all_users=all_users
+            ),
+        )
 
     def done(name: str, _: object) -> str:
         if after < 0:

@@ -20,6 +20,7 @@ from sky.cli.scripted import (
     AllUsers,
     Later,
     Live,
+    LiveRequest,
     Yes,
     begin,
     clusters,
@@ -214,7 +215,9 @@ def _provision(cluster: str, follow: bool, tail: int) -> int:
         message = f"the request that made cluster {cluster!r} is no longer kept"
         raise CliError("not_found", message, f"`sky status {cluster} -v` shows how it is", MISSING)
     newest = max(asked, key=lambda record: record["created_at"])
-    sdk.stream_and_get(newest["request_id"], tail=tail or None, follow=follow, output_stream=Live(sys.stdout))
+    sdk.stream_and_get(
+        newest["request_id"], tail=tail or None, follow=follow, output_stream=LiveRequest(sys.stdout)
+    )
     return 0
 
 

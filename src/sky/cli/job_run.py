@@ -14,7 +14,7 @@ from typing import Any
 
 from sky.cli import output
 from sky.cli.cluster_jobs import follow_job
-from sky.cli.scripted import Live, plain, result
+from sky.cli.scripted import LiveRequest, plain, result
 from sky.client import sdk
 
 
@@ -55,7 +55,7 @@ def carry_out(ask: Callable[[], str], cluster: str | None, manner: Manner) -> Ra
     request_id = ask()
     if manner.later:
         return Ran(str(request_id), cluster, None, 0)
-    job_id, handle = sdk.stream_and_get(request_id, output_stream=Live(sys.stderr))
+    job_id, handle = sdk.stream_and_get(request_id, output_stream=LiveRequest(sys.stderr))
     name = handle["cluster_name"] if handle is not None else cluster
     if job_id is None or name is None or manner.detach:
         return Ran(str(request_id), name, job_id, 0, handle=handle)

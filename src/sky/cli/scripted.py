@@ -31,6 +31,8 @@ from sky.client.errors import SkyError
 AT_ONCE_MAX = 16
 """How many clusters are waited for at the same time."""
 PROGRESS_AFTER_S = 1.0
+FAILED_MARK = "failed: "
+"""What the last line of a request begins with that failed."""
 NAMES_SHOWN_MAX = 6
 PATTERN_SIGNS = "*?["
 
@@ -87,6 +89,22 @@ class Live:
     def write(self, text: str, /) -> None:
         """Show a line."""
         output.raw(text, self._stream)
+
+
+class LiveRequest(Live):
+    """The same for what a request says: that it failed is not said, since its error is told behind it."""
+
+    _held = ""
+
+    def write(self, text: str, /) -> None:
+        """Show a line, once it is known that it is not the last one of a request that failed."""
+        if self._held:
+            super().write(self._held)
+            self._held = ""
+        if text.startswith(FAILED_MARK):
+            self._held = text
+        else:
+            super().write(text)
 
 
 def submitted(request_ids: Mapping[str, str], format_: str) -> int:
@@ -165,13 +183,12 @@ def one_cluster(name: str, *, all_users: bool = True) -> Any:
 
 def chosen(words: Sequence[str], all_: bool, act: str, *, all_users: bool = False) -> Named:
     """The clusters that a command acts on. Raises usage errors where none, or both ways, are said."""
-    if words and (all_ or all_users):
-        which = "--all" if all_ else "--all-users"
-        raise usage(f"names and {which} were both given", "give one of them")
+    if words and all_:
+        raise usage("names and --all were both given", "give one of them")
     if not words and not all_ and not all_users:
         raise usage("no cluster was named", f"`sky {act} NAME`, or `sky {act} --all`")
     if words:
-        return named(words)
+        return named(words, all_users=all_users)
     return Named(tuple(clusters(all_users=all_users)), ())
 
 
