@@ -24,6 +24,7 @@ from sky.api.admin import accounts
 from sky.api.admin import catalogue as admin_catalogue
 from sky.api.agent import blobs as agent_blobs
 from sky.api.agent import connect, meet
+from sky.api.agent import package as agent_package
 from sky.api.auth import Guard
 from sky.api.callers import Callers
 from sky.api.docs import page_of
@@ -156,6 +157,7 @@ def build_app(unit: Services) -> Guard:
             *agent_blobs.ROUTES,
             *connect.ROUTES,
             *meet.ROUTES,
+            *agent_package.ROUTES,
         ],
         exception_handlers={Exception: _answer},
         after_exception=[errors.note_socket],

@@ -1,0 +1,107 @@
+"""The script that makes a node of a machine that has nothing of ours: a shell, and a way to fetch a file.
+
+Decides: how the agent's package gets there (from the daemon, with the node's token), and with which Python
+it runs. Never: knows a kind of machine; whoever launches one runs this text with ``sh`` as the machine's
+program, as its first command, or over a connection. Follows: run twice, it is one agent; what it lacks is
+said in words on stderr, with exit code 97, so that a provider can show it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from sky.kit.agent_package import FILE_NAME
+from sky.providers.base import LaunchOrder
+
+FAILED = 97
+"""The exit code of a machine that cannot become a node; its last line on stderr says why."""
+
+
+def script(order: LaunchOrder, home: str, *, url: str | None = None, detached: bool = False) -> str:
+    """Text for ``sh``: be, or with ``detached`` start, the agent of ``order``.
+
+    ``home`` is its folder on the machine, which may begin with ``$HOME/``. ``url``: where the machine reaches
+    the daemon, if not at the order's address. The text holds the node's token.
+    """
+    told = {
+        "SKY_AGENT_NODE": order.tag,
+        "SKY_AGENT_URL": url or order.agent.url,
+        "SKY_AGENT_TTL_SECONDS": str(order.ttl_seconds),
+    }
+    exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in told.items())
+    rest, _, below = home.partition("/") if home.startswith("$HOME/") else ("", "", home)
+    folder = f'"$HOME/"{shlex.quote(below)}' if rest else shlex.quote(home)
+    begin = _DETACHED if detached else 'exec "$python" -m sky.agent'
+    spec = shlex.quote(json.dumps(order.agent.spec))
+    return _TEXT.format(
+        exports=exports,
+        folder=folder,
+        token=shlex.quote(order.agent.token),
+        spec=spec,
+        file=FILE_NAME,
+        failed=FAILED,
+        begin=begin,
+    )
+
+
+_DETACHED = """if [ -f agent.pid ] && kill -0 "$(cat agent.pid)" 2>/dev/null; then
+    echo "begun before: $(cat agent.pid)"; exit 0
+fi
+setsid "$python" -m sky.agent >>agent.log 2>&1 </dev/null &
+echo $! >agent.pid
+echo "begun: $!\""""
+
+_TEXT = """\
+set -u
+umask 077
+{exports}
+home={folder}
+fail() {{ echo "$*" >&2; exit {failed}; }}
+mkdir -p "$home" && cd "$home" || fail "the folder $home cannot be made"
+home=$(pwd)
+printf %s {token} >token.new && mv token.new token
+printf %s {spec} >spec.json
+export SKY_AGENT_HOME="$home" SKY_AGENT_TOKEN_FILE="$home/token" SKY_AGENT_SPEC="$home/spec.json"
+fetch() {{
+    if command -v curl >/dev/null 2>&1; then
+        curl -fsS --retry 5 --retry-connrefused -m 600 -H "Authorization: Bearer $(cat token)" \\
+            -H "X-Sky-Node: $SKY_AGENT_NODE" -o "$2" "$SKY_AGENT_URL$1"
+    elif command -v wget >/dev/null 2>&1; then
+        wget -q -T 600 --header "Authorization: Bearer $(cat token)" --header "X-Sky-Node: $SKY_AGENT_NODE" \\
+            -O "$2" "$SKY_AGENT_URL$1"
+    elif command -v python3 >/dev/null 2>&1; then
+        python3 -c 'import os, sys, urllib.request as u
+r = u.Request(sys.argv[1], headers={{"Authorization": "Bearer " + open("token").read(),
+    "X-Sky-Node": os.environ["SKY_AGENT_NODE"]}})
+open(sys.argv[2], "wb").write(u.urlopen(r, timeout=600).read())' "$SKY_AGENT_URL$1" "$2"
+    else
+        echo "neither curl, wget nor python3 is there" >&2; return 1
+    fi
+}}
+new_enough() {{ "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }}
+python="$home/venv/bin/python"
+if ! "$python" -c 'import sky.agent' >/dev/null 2>&1; then
+    fetch /agent/v1/package/{file} {file} || fail "the agent's package cannot be fetched from $SKY_AGENT_URL"
+    uv=$(command -v uv || true)
+    found=""
+    for one in "${{SKY_PYTHON:-python3}}" python3.13 python3.12 python3.11; do
+        if command -v "$one" >/dev/null 2>&1 && new_enough "$one"; then found=$(command -v "$one"); break; fi
+    done
+    if [ -z "$uv" ] && {{ [ -z "$found" ] || ! "$found" -c 'import ensurepip, venv' >/dev/null 2>&1; }}; then
+        fetch "/agent/v1/uv/$(uname -s)-$(uname -m)" uv.new && chmod 700 uv.new && mv uv.new uv \\
+            || fail "this machine needs uv, or Python 3.11 or newer with venv"
+        uv="$home/uv"
+    fi
+    if [ -n "$uv" ]; then
+        "$uv" venv -q --clear --python "${{found:-3.11}}" venv >&2 \\
+            && "$uv" pip install -q --python "$python" ./{file} >&2 \\
+            || fail "the agent cannot be installed with uv"
+    else
+        "$found" -m venv --clear venv >&2 \\
+            && "$python" -m pip install -q --disable-pip-version-check ./{file} >&2 \\
+            || fail "the agent cannot be installed with pip"
+    fi
+fi
+{begin}
+"""
