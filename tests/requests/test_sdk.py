@@ -311,12 +311,22 @@ def test_our_own_server_is_started_by_the_first_call_that_needs_one(
         assert sky.get(sky.status()) == []
         info = sky.api_info()
         assert (info.status, info["endpoint"].startswith("http://127.0.0.1:")) == ("healthy", True)
-        sky.api_stop()
-        assert sky.get(sky.status()) == []  # and again
+        sky.api_start()
+        with pytest.raises(sky.DaemonStartFailed, match=r"runs already .*otherwise"):
+            sky.api_start(port=1)
         out = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
-        sky.api_server_logs(follow=False, tail=3)
-        assert len(out.getvalue().splitlines()) == 3
+        sky.api_server_logs(follow=False, tail=1)
+        assert str(info.endpoint) in out.getvalue()
+        assert len(out.getvalue().splitlines()) == 1
         asyncio.run(sdk_async.api_stop())
+        script = "import sky; sky.api_start(foreground=True)"
+        here = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+        while not sdk_server.daemon.status().running:
+            assert here.poll() is None
+        assert sky.get(sky.status()) == []  # the new one is found where it is now
+        here.send_signal(signal.SIGINT)
+        here.wait(DEADLINE_S)
+        assert not sdk_server.daemon.status().running
     finally:
         sdk_server.daemon.stop()

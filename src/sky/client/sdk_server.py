@@ -7,6 +7,7 @@ elsewhere. Follows: a login is tried out before it is kept.
 from __future__ import annotations
 
 import secrets
+import signal
 import subprocess
 import sys
 import webbrowser
@@ -14,11 +15,13 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sky.client import calls_requests as calls
 from sky.client import daemon, endpoints
 from sky.client import request_flows as flows
 from sky.client import request_streams as streams
+from sky.client.errors import DaemonStartFailed
 from sky.client.exceptions import InvalidArgument, NotSupportedError
 from sky.client.flows import Flow, ask
 from sky.client.http import Http
@@ -173,14 +176,35 @@ def api_start(
     home = endpoints.home_dir()
     bound = EVERY_HOST if deploy and host == LOCAL_HOST else host
     chosen = None if bound == LOCAL_HOST else bound
-    extra = ("--behind-proxy",) if enable_basic_auth else ()
+    extra = ("--behind-proxy", "true") if enable_basic_auth else ()
     if foreground:
-        command = daemon.command_line(home, host=chosen, port=port, extra=extra)
-        code = subprocess.run(command, check=False).returncode
-        if code not in (0, -2, 130):
-            raise daemon.DaemonStartFailed(f"the server ended with code {code}")
+        _be_the_server(home, daemon.command_line(home, host=chosen, port=port, extra=extra))
         return
-    daemon.start(home, host=chosen, port=port, extra=extra)
+    found = daemon.start(home, host=chosen, port=port, extra=extra)
+    other = (chosen or extra) and found.public is None
+    if not found.started and (other or port not in (None, 0, urlsplit(found.url).port)):
+        raise DaemonStartFailed(
+            f"the server of {home} runs already at {found.url}, otherwise than asked for; "
+            "`sky api stop` ends it first"
+        )
+
+
+def _be_the_server(home: Path, command: list[str]) -> None:
+    running = daemon.status(home)
+    if running.running:
+        msg = f"the server of {home} runs already at {running.url}; `sky api stop` ends it first"
+        raise DaemonStartFailed(msg)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with subprocess.Popen(command) as server:
+        try:
+            code = server.wait()
+        except KeyboardInterrupt:
+            # The terminal has told the server too; without one, nobody has.
+            server.terminate()
+            server.wait()
+            raise
+    if code not in (0, -signal.SIGTERM, -signal.SIGINT):
+        raise DaemonStartFailed(f"the server ended with code {code}; what it said above tells why")
 
 
 def api_stop() -> None:
