@@ -46,6 +46,7 @@ BROAD_EXCEPTS = {
     "src/sky/agent/run.py:Lane.run": "runs a user's function; whatever it raises is its outcome",
     "src/sky/api/agent/connect.py:_Line._written": "one bad report must not keep back all other news",
     "src/sky/client/aside.py:aside.run": "carries whatever is raised from its thread to the event loop",
+    "src/sky/client/gathering.py:Gathering._send": "settles a future with what its calls raise when read",
     "src/sky/client/handles.py:in_background.run": "settles a future with whatever its thread raises",
     "src/sky/client/pack.py:unpack_from": "runs what a user's class defines while it is unpickled",
     "src/sky/kit/supervise.py:forever": "keeps a background task alive",

@@ -480,6 +480,8 @@ async def test_without_threads_it_is_the_same(database_url: str) -> None:
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_a_choice_between_two_transactions_is_a_conflict(state: str) -> None:
-    clash = Exception("could not serialize access due to concurrent update")
-    clash.sqlstate = state  # type: ignore[attr-defined]  # as drivers of PostgreSQL name it
+    class Clash(Exception):
+        sqlstate = state  # as drivers of PostgreSQL name it
+
+    clash = Clash("could not serialize access due to concurrent update")
     assert isinstance(explain(sa.exc.OperationalError("UPDATE", {}, clash)), ConflictError)

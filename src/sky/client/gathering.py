@@ -23,6 +23,8 @@ OPEN_MAX = 1_000
 """Calls that are under way, or ended and not yet handed out, at one time."""
 TURN_CALLS = 50
 """Calls of one future that are sent before others have their turn."""
+WORK_MAX = 1_000_000
+"""Things that may wait for the thread: ends of calls, of which a future has ``OPEN_MAX`` at most."""
 
 
 class Submitter(Protocol):
@@ -125,6 +127,7 @@ class Gathering(Generic[R]):
         _shared.do(lambda: self._take(place))
 
     def _send(self) -> None:
+        """Send some. Listed supervisor: what the caller's calls raise when they are read is the caller's."""
         if self.future.done():
             return
         try:
@@ -133,7 +136,7 @@ class Gathering(Generic[R]):
                     break
             else:
                 _shared.do(self._send)
-        except BaseException as error:  # whatever the caller's own iterable raises is the caller's
+        except BaseException as error:
             self._end(error)
             return
         if self._opened.over:
@@ -219,7 +222,7 @@ class _Shared:
     """One thread, begun when there is something for it, that does one small thing after another."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WORK_MAX)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 

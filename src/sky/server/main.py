@@ -12,6 +12,7 @@ import gc
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +30,8 @@ def _without(name: str) -> Generator[None]:
     if name in sys.modules:
         yield
         return
-    modules: dict[str, object] = sys.modules  # type: ignore[assignment]  # None: it is not to be imported
-    modules[name] = None
+    modules = cast("dict[str, object]", sys.modules)
+    modules[name] = None  # it is not to be imported
     try:
         yield
     finally:
