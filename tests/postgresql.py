@@ -73,15 +73,14 @@ class Server:
         }
         command = [str(where / "postgres"), "-D", str(data)]
         command += [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-        log = open(self.folder / "log", "wb")  # noqa: SIM115 - it is the server's for as long as that runs
-        self.process = STARTER.submit(
-            subprocess.Popen,
-            [*self._as_owner, *DIES_WITH_US, *command],
-            stdout=log,
-            stderr=log,
-            cwd=self.folder,
-        ).result()
-        log.close()
+        with open(self.folder / "log", "wb") as log:
+            self.process = STARTER.submit(
+                subprocess.Popen,
+                [*self._as_owner, *DIES_WITH_US, *command],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            ).result()
         self._wait()
 
     def url(self, name: str) -> str:
