@@ -15,6 +15,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from uv import find_uv_bin
+
 from sky.kit.version import VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -56,10 +58,6 @@ def installer(machine: str) -> Path | None:
     """This computer's own uv, for a machine of the same kind (``uname -s``-``uname -m``); None: it is of
     another, or there is none here."""
     if machine != f"{platform.system()}-{platform.machine()}":
-        return None
-    try:
-        from uv import find_uv_bin
-    except ImportError:
         return None
     try:
         return Path(find_uv_bin())
