@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from tests.conftest import RunningDaemon
@@ -111,6 +112,32 @@ def test_an_idle_cluster_stops_by_itself_and_a_launch_starts_it(api: Api, cluste
     assert api.logs(cluster)[0] == ["(task) kept"]
     [record] = api.do("status", cluster_names=[cluster])
     assert (record["status"], record["autostop"]) == ("UP", -1)
+
+
+def test_an_open_shell_keeps_a_cluster_from_being_idle(api: Api, cluster: str) -> None:
+    handle = api.do("launch", task={"run": "true"}, cluster_name=cluster)["handle"]
+    path, closed = f"/v1/computes/{handle['compute_id']}/shell", Event()
+
+    up = {"cid": cluster, "command": "echo $((40 + 2)); read line"}
+
+    def typed() -> Iterator[bytes]:
+        closed.wait(DEADLINE_S)
+        yield b"enough\n"
+
+    with ThreadPoolExecutor(1) as pool:
+        typing = pool.submit(api.http.post, f"{path}/up", params=up, content=typed())
+        with api.http.stream("GET", f"{path}/down", params={"cid": cluster}) as shown:
+            seen = b""
+            for piece in shown.iter_raw():
+                seen += piece
+                if b"42" in seen and not closed.is_set():
+                    api.do("autostop", cluster_name=cluster, idle_minutes=0)
+                    run(api, cluster, "true")
+                    assert api.do("status", cluster_names=[cluster])[0]["status"] == "UP"
+                    closed.set()
+        assert typing.result(DEADLINE_S).status_code == 200
+    assert closed.is_set(), seen
+    assert until_state(api, cluster, "STOPPED") == "STOPPED"
 
 
 def test_a_stop_and_a_start_survive_a_daemon_that_dies(own_daemon: RunningDaemon) -> None:

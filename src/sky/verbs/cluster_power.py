@@ -153,3 +153,6 @@ def want(tx: Tx, compute_id: str, count: int) -> None:
 def in_session(tx: Tx, compute_id: str, *, more: bool) -> None:
     """A shell on a cluster's machine is open, or (not ``more``) was closed just now."""
     clusters.session(tx, compute_id, tx.now_us + (SESSION_US if more else 0))
+    row = None if more else clusters.of_compute(tx.connection, compute_id)
+    if row is not None:
+        tx.touch(f"clusters/{row['id']}")  # it was put off for as long as the shell might have been open
