@@ -39,11 +39,11 @@ class InnerLoop(ABC):
 
 
 class OuterLoop(ABC):
-    """A loop that does at most one thing outside, with no transaction open. ``at_once``: so many of its
+    """A loop that does at most one thing outside, with no transaction open. ``passes_max``: so many of its
     passes may be under way."""
 
     name: ClassVar[str]
-    at_once: ClassVar[int] = PASSES_AT_ONCE_MAX
+    passes_max: ClassVar[int] = PASSES_AT_ONCE_MAX
 
     @abstractmethod
     async def look(self, key_id: str) -> Done:

@@ -28,6 +28,9 @@ CLAIM_S = 30.0
 """How long a claim is relied on. The row says twice that, so that it is renewed long before it is over."""
 SHARED_CLAIM_S = 3.0
 """The same where several daemons share a database."""
+ASKED_S = 0.05
+PACE, PACE_S = 4, 0.01
+"""So many passes begin in such a time while somebody asked within ``ASKED_S``."""
 DECIDING = ""
 """The lane that all loops share that only decide."""
 TIMER_S_MAX = 5.0
@@ -61,7 +64,9 @@ class Runner:
         self._ready: dict[str, dict[str, None]] = {DECIDING: {}}
         self._ready |= {name: {} for name, loop in self._loops.items() if isinstance(loop, OuterLoop)}
         self._busy = dict.fromkeys(self._ready, 0)
-        self._room = {name: loop.at_once for name, loop in self._loops.items() if isinstance(loop, OuterLoop)}
+        self._room = {
+            name: loop.passes_max for name, loop in self._loops.items() if isinstance(loop, OuterLoop)
+        }
         self._room[DECIDING] = PASSES_AT_ONCE_MAX
         self._running: set[str] = set()
         self._again: set[str] = set()
@@ -70,6 +75,7 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopping = False
+        self._pace, self._waits_for_pace = PACE, False
         self.ticked_s: float | None = None
 
     # ── waking ──────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +138,7 @@ class Runner:
 
     def _pump(self) -> None:
         for lane, ready in self._ready.items():
-            while ready and self._busy[lane] < self._room[lane] and not self._stopping:
+            while ready and self._busy[lane] < self._room[lane] and not self._stopping and self._may_begin():
                 key = next(iter(ready))
                 del ready[key]
                 self._busy[lane] += 1
@@ -140,6 +146,24 @@ class Runner:
                 task = asyncio.create_task(self._supervised(key, lane))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+
+    def _may_begin(self) -> bool:
+        """Whether a pass may begin now. Whatever is asked for is served by the thread that passes begin in,
+        so while somebody asks they begin at a pace; at any other time there is none."""
+        if self._clock.monotonic_s() - self._db.asked_s > ASKED_S:
+            return True
+        if self._pace:
+            self._pace -= 1
+            return True
+        if not self._waits_for_pace:
+            self._waits_for_pace = True
+            asyncio.get_running_loop().call_later(PACE_S, self._go_on)
+        return False
+
+    def _go_on(self) -> None:
+        self._waits_for_pace = False
+        self._pace = PACE
+        self._pump()
 
     async def _supervised(self, key: str, lane: str) -> None:
         try:

@@ -32,7 +32,7 @@ class Webhooks(OuterLoop):
     """One pass: spread new events, send the delivery that is due, write what became of it."""
 
     name: ClassVar[str] = "webhooks"
-    at_once: ClassVar[int] = AT_ONCE_MAX
+    passes_max: ClassVar[int] = AT_ONCE_MAX
 
     def __init__(self, db: Database, clock: Clock, sealing: verbs.Sealing) -> None:
         self._db = db

@@ -77,6 +77,8 @@ class Database:
         self._local = threading.local()
         self._reading: list[sa.Connection] = []
         self._closed = False
+        self.asked_s = float("-inf")
+        """When somebody last asked for something and waited for it."""
 
     @property
     def dialect(self) -> str:
@@ -140,6 +142,10 @@ class Database:
         self._writer_engine.dispose()
         self._reader_engine.dispose()
 
+    def asked(self) -> None:
+        """Somebody waits for an answer: what nobody waits for may take its time for a moment."""
+        self.asked_s = self.clock.monotonic_s()
+
     async def write(self, verb: Callable[[Tx], T], *, later: bool = False) -> T:
         """Run ``verb`` in a transaction; returns once it is committed. Raises Busy, StorageFull, its own.
 
@@ -150,6 +156,8 @@ class Database:
         if not self._threaded:
             return self._write_here(verb)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if not later:
+            self.asked()
         if not self._line.put(Job(verb, done), later=later):
             raise Busy(f"{WRITES_WAITING_MAX} writes are waiting already; try again", after_s=1.0)
         return await done

@@ -184,6 +184,7 @@ def route(
 
         async def handle(request: Request[Any, Any, Any]) -> ASGIResponse:
             unit: Services = request.app.state["unit"]
+            unit.db.asked()
             known = {str(parameter["name"]) for parameter in op.query}
             ask = JobAsk(unit, unit.selling, request, request.scope["path_params"], _query(request, known))
             return await function(ask)
