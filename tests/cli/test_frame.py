@@ -29,6 +29,7 @@ NOUNS = {
     "queue": [],
     "logs": [],
     "cancel": [],
+    "ssh": [],
     "cost-report": [],
     "check": [],
     "gpus": ["list"],
@@ -114,7 +115,8 @@ def test_every_command_has_a_page_with_examples(ended_together: Any, words: tupl
 USAGE = [
     (["cmpute", "list"], "there is no command 'cmpute'", "did you mean `sky compute`?"),
     (["jobs"], "there is no command 'jobs'", "did you mean `sky job`?"),
-    (["shell", "dev"], "there is no command 'shell'", "did you mean `sky compute shell`?"),
+    (["shell", "dev"], "there is no command 'shell'", "did you mean `sky ssh`?"),
+    (["attach", "dev"], "there is no command 'attach'", "did you mean `sky compute shell`?"),
     (["nodes"], "there is no command 'nodes'", "did you mean `sky compute get`?"),
     (["result", "tsk_1"], "there is no command 'result'", "did you mean `sky task result`?"),
     (["--verson"], "there is no option '--verson'", "`sky --help`"),

@@ -128,6 +128,16 @@ def test_exec_ends_as_its_job_does(on_daemon: Sky, there: tuple[str, Ended]) -> 
     assert chain.check(100).out == "(first) one\n(second) two\n"
 
 
+def test_a_terminal_is_where_the_jobs_run(on_daemon: Sky, there: tuple[str, Ended]) -> None:
+    name, _ = there
+    job, refused = on_daemon.together([["exec", name, "pwd; echo $HOME"], ["ssh", "nosuch"]])
+    where = [line.removeprefix("(task) ") for line in job.check().out.splitlines()]
+    with on_daemon.terminal("ssh", name, "pwd; echo $HOME; exit 7") as terminal:
+        ended = terminal.end()
+    assert (ended.code, ended.out.split()) == (7, where)
+    refused.check(3)
+
+
 def test_a_job_that_nobody_follows_is_cancelled(on_daemon: Sky, there: tuple[str, Ended]) -> None:
     name, _ = there
     job = on_daemon("exec", name, "-d", "sleep 300").check().out.strip()

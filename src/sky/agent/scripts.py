@@ -24,10 +24,9 @@ from sky.agent import leftovers
 from sky.agent.brought import Marks
 from sky.agent.job_node import JobNode
 from sky.agent.surroundings import BOOT_VARIABLE
-from sky.wire.scripts import PYTHON_VARIABLE, Bring, Script, Step
+from sky.wire.scripts import PYTHON_VARIABLE, WORKDIR, Bring, Script, Step, home_of
 from sky.wire.steps import Failed, Outcome
 
-WORKDIR = "sky_workdir"
 MARKS = ".sky_files"
 NOT_RUNNABLE = 126
 GRACE_S = 4.0
@@ -52,7 +51,7 @@ def do(step: Step, content: bytes | None, path: str | None, node: JobNode) -> Ou
 
 def _home(cluster: str) -> Path:
     """The home of a cluster on this node; its scripts find it as ``HOME``."""
-    return Path.cwd() / f"cluster-{cluster}"
+    return Path.cwd() / home_of(cluster)
 
 
 def _bring(step: Bring, content: bytes | None, path: str | None, home: Path) -> None:

@@ -38,6 +38,7 @@ SCRIPTED: dict[str, Noun] = {
     "queue": Noun("cluster_jobs:queue_app", "Show the jobs of clusters."),
     "logs": Noun("cluster_jobs:logs_app", "Print what a job of a cluster prints."),
     "cancel": Noun("cluster_jobs:cancel_app", "Cancel jobs of a cluster."),
+    "ssh": Noun("ssh", "Open a terminal on a node of a cluster.", ("shell",)),
     "cost-report": Noun("clusters:costs_app", "Show what clusters have cost.", ("costs", "cost")),
     "check": Noun("clouds:check_app", "Try which clouds can be used.", ("clouds",)),
     "gpus": Noun("clouds:gpus_app", "List accelerators, their machines and prices.", ("gpu", "accelerators")),
@@ -111,7 +112,6 @@ OF_COMPUTE = (
     "ls",
     "resize",
     "rm",
-    "shell",
     "upload",
     "view",
 )
@@ -119,7 +119,7 @@ OF_COMPUTE = (
 INSTEAD = {
     **{name: f"compute {name}" for name in OF_COMPUTE},
     **dict.fromkeys(("nodes", "node"), "compute get"),
-    **dict.fromkeys(("ssh", "attach"), "compute shell"),
+    "attach": "compute shell",
     **dict.fromkeys(("ls", "list", "ps"), "compute list"),
     **dict.fromkeys(("cp", "files"), "compute upload"),
     **{name: f"api {name}" for name in ("login", "logout", "info")},

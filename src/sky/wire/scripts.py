@@ -14,6 +14,13 @@ import msgspec
 from sky.wire.steps import MAGIC
 
 NAMES = ("bring", "script")
+WORKDIR = "sky_workdir"
+"""The cluster's working folder, in its home."""
+
+
+def home_of(cluster: str) -> str:
+    """The folder of a cluster, which is the home of its scripts, in the folder where a node works."""
+    return f"cluster-{cluster}"
 
 
 class Bring(msgspec.Struct, frozen=True, kw_only=True, tag="bring", tag_field="step"):
