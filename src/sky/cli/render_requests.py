@@ -67,8 +67,8 @@ def idle(autostop: int | None, down: bool) -> str | None:
 
 def infra(record: Mapping[str, Any]) -> str | None:
     """Where a cluster is."""
-    parts = [part for part in (record.get("cloud"), record.get("region"), record.get("zone")) if part]
-    return "/".join(map(str, parts)) or None
+    parts = [str(part) for part in (record.get("cloud"), record.get("region"), record.get("zone")) if part]
+    return "/".join(dict.fromkeys(parts)) or None
 
 
 def machines(record: Mapping[str, Any]) -> str:
