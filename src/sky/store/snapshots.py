@@ -100,7 +100,7 @@ def _is_spec(stored: Any) -> bool:
 
 
 def wanted_of(spec: Mapping[str, Any], narrow: Sequence[Mapping[str, Any]] | None = None) -> Wanted:
-    """The part of a stored spec that decides what is bought. ``narrow``: what is asked beyond it, by place."""
+    """The part of a stored spec that decides what is bought; ``narrow``: what is asked beyond it."""
     options: Mapping[str, Any] = spec.get("options") or {}
     more = narrow or ()
     return Wanted(
