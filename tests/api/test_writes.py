@@ -72,6 +72,29 @@ def test_twenty_at_once_without_a_key_leave_one_with_the_name(api: Any, tools: A
     api.delete(made[0].json["id"])
 
 
+def test_a_name_whose_machines_are_given_back_is_told_to_come_again(
+    api: Any, tools: Any, fresh_name: str
+) -> None:
+    first = api.create(tools.local_spec(nodes={"desired": 1}), fresh_name)
+    path = f"/v1/computes/{first['id']}"
+    tools.until(lambda: api("GET", path).json["status"]["state"] == "ready", "it was ready")
+    assert api("DELETE", f"/v1/computes/{first['id']}", if_match="*").status == 202
+    told: list[Any] = []
+
+    def again() -> Any:
+        answer = api("POST", "/v1/computes", {"spec": tools.idle_spec(), "name": fresh_name})
+        told.append(answer)
+        return answer.json if answer.status == 201 else None
+
+    made = tools.until(again, "the name was free")
+    assert len(told) > 1, "its machine takes a moment to end"
+    for answer in told[:-1]:
+        error = answer.error(409, "release_pending")
+        assert error["retryable"]
+        assert error["details"] == {"name": fresh_name, "compute": first["id"]}
+    api.delete(made["id"])
+
+
 def test_a_name_is_free_again_after_the_deletion(api: Any, tools: Any, fresh_name: str) -> None:
     first = api.create(tools.idle_spec(), fresh_name)
     api.delete(first["id"])
