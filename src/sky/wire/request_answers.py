@@ -6,12 +6,11 @@ of it shows, as numbers; money is in USD, times in seconds since 1970.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
-from sky.wire.requests import Body
+from sky.wire.requests import Body, JobNumbers, Named
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +96,8 @@ class StorageRecord(msgspec.Struct, frozen=True, kw_only=True):
 class DownloadLogsBody(Body, frozen=True):
     """Which jobs' logs to send; none named: those of all jobs."""
 
-    cluster_name: str
-    job_ids: Annotated[tuple[int, ...], Meta(max_length=1_000)] | None = None
+    cluster_name: Named
+    job_ids: JobNumbers | None = None
     all_users: bool = False
 
 

@@ -40,6 +40,16 @@ ClusterName = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, Meta(max_length=1_000_000)]
 Env = dict[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Text]
+Named = Annotated[str, Meta(max_length=64)]
+"""What names a cluster, an infra or a cloud that may be there or not."""
+JobNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+JobNumbers = Annotated[tuple[JobNumber, ...], Meta(max_length=1_000)]
+Names = Annotated[tuple[Named, ...], Meta(max_length=1_000)]
+Place = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""Where a reader of lines goes on."""
+RequestPrefix = Annotated[str, Meta(min_length=4, max_length=64)]
+"""A request's id, or how it begins."""
+TAIL_LINES_MAX = 100_000
 
 
 AutostopWait = Literal["jobs", "jobs_and_ssh", "none"]
@@ -137,7 +147,7 @@ class ExecBody(Body, frozen=True):
 class StatusBody(Body, frozen=True):
     """Which clusters to show; none named: all of the caller's."""
 
-    cluster_names: tuple[str, ...] | None = None
+    cluster_names: Names | None = None
     refresh: Literal["NONE", "AUTO", "FORCE"] = "NONE"
     all_users: bool = False
 
@@ -145,17 +155,17 @@ class StatusBody(Body, frozen=True):
 class ClusterBody(Body, frozen=True):
     """Something about one cluster. ``all_users``: also of somebody else's, which is for admins."""
 
-    cluster_name: str
+    cluster_name: Named
     purge: bool = False
     graceful: bool = False
-    graceful_timeout: Annotated[int, Meta(ge=0)] | None = None
+    graceful_timeout: Annotated[int, Meta(ge=0, le=31_536_000)] | None = None
     all_users: bool = False
 
 
 class StartBody(Body, frozen=True):
     """Start a stopped cluster."""
 
-    cluster_name: str
+    cluster_name: Named
     idle_minutes_to_autostop: Annotated[int, Meta(ge=-1, le=525_600)] | None = None
     wait_for: AutostopWait | None = None
     retry_until_up: bool = False
@@ -167,7 +177,7 @@ class StartBody(Body, frozen=True):
 class AutostopBody(Body, frozen=True):
     """What is to happen to a cluster when it is idle; below 0: nothing."""
 
-    cluster_name: str
+    cluster_name: Named
     idle_minutes: Annotated[int, Meta(ge=-1, le=525_600)]
     wait_for: AutostopWait | None = None
     down: bool = False
@@ -177,7 +187,7 @@ class AutostopBody(Body, frozen=True):
 class QueueBody(Body, frozen=True):
     """Which jobs of a cluster to show."""
 
-    cluster_name: str
+    cluster_name: Named
     skip_finished: bool = False
     all_users: bool = False
 
@@ -185,15 +195,15 @@ class QueueBody(Body, frozen=True):
 class JobStatusBody(Body, frozen=True):
     """Which jobs' states to tell; none named: the newest."""
 
-    cluster_name: str
-    job_ids: tuple[int, ...] | None = None
+    cluster_name: Named
+    job_ids: JobNumbers | None = None
 
 
 class CancelBody(Body, frozen=True):
     """Which jobs to cancel; none named and not all: the newest that is under way."""
 
-    cluster_name: str
-    job_ids: tuple[int, ...] | None = None
+    cluster_name: Named
+    job_ids: JobNumbers | None = None
     all: bool = False
     all_users: bool = False
 
@@ -201,7 +211,7 @@ class CancelBody(Body, frozen=True):
 class CheckBody(Body, frozen=True):
     """Which clouds to try out; none named: all."""
 
-    infra_list: tuple[str, ...] | None = None
+    infra_list: Names | None = None
     verbose: bool = False
 
 
@@ -233,7 +243,7 @@ class ValidateBody(Body, frozen=True):
 class EndpointsBody(Body, frozen=True):
     """Where a cluster's open ports can be reached; None: all of them."""
 
-    cluster_name: str
+    cluster_name: Named
     port: Annotated[str, Meta(pattern=r"^[0-9]{1,5}$")] | None = None
 
 
@@ -243,8 +253,8 @@ class AcceleratorsBody(Body, frozen=True):
     gpus_only: bool = True
     name_filter: Annotated[str, Meta(max_length=256)] | None = None
     region_filter: Annotated[str, Meta(max_length=256)] | None = None
-    quantity_filter: Annotated[int, Meta(ge=1)] | None = None
-    clouds: tuple[str, ...] | None = None
+    quantity_filter: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    clouds: Names | None = None
     all_regions: bool = False
     require_price: bool = True
     case_sensitive: bool = True
@@ -323,7 +333,7 @@ class RequestList(msgspec.Struct, frozen=True, kw_only=True):
 class CancelRequests(Body, frozen=True):
     """Which requests to cancel, by ids or what they begin with; none named: all of the caller's."""
 
-    request_ids: tuple[str, ...] | None = None
+    request_ids: Annotated[tuple[RequestPrefix, ...], Meta(max_length=500)] | None = None
     all_users: bool = False
 
 
@@ -336,10 +346,10 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 class LogsBody(Body, frozen=True):
     """Which job's output to send: ``job_id`` None: the newest's. ``tail``: only so many of the last lines."""
 
-    cluster_name: str
-    job_id: int | None = None
+    cluster_name: Named
+    job_id: JobNumber | None = None
     follow: bool = True
-    tail: Annotated[int, Meta(ge=0)] = 0
+    tail: Annotated[int, Meta(ge=0, le=TAIL_LINES_MAX)] = 0
     all_users: bool = False
 
 

@@ -30,7 +30,7 @@ from sky.wire import requests as wire
 TAG = "Requests"
 LIST_MAX = 500
 LINES = "application/x-ndjson"
-RequestId = Annotated[str, Meta(min_length=4, max_length=64, description="A request's id, or how it begins.")]
+RequestId = Annotated[wire.RequestPrefix, Meta(description="A request's id, or how it begins.")]
 
 
 class GetQuery(Query, frozen=True):
@@ -62,7 +62,7 @@ class StreamQuery(Query, frozen=True):
     """Which request's lines, and behind which one to begin."""
 
     request_id: RequestId
-    after: Annotated[int, Meta(ge=0, description="The last line that was seen.")] = 0
+    after: Annotated[wire.Place, Meta(description="The last line that was seen.")] = 0
     follow: bool = True
 
 
@@ -96,10 +96,10 @@ async def _lines(ask: Ask, row: Row, after: int, follow: bool) -> AsyncIterator[
 class ListQuery(Query, frozen=True):
     """Which requests are wanted."""
 
-    request_ids: tuple[str, ...] | None = None
+    request_ids: tuple[wire.RequestPrefix, ...] | None = None
     all_status: bool = False
     all_users: bool = False
-    cluster_name: Annotated[str, Meta(max_length=64)] | None = None
+    cluster_name: wire.Named | None = None
     limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
 
 

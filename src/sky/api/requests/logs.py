@@ -38,7 +38,7 @@ MISMATCH = "ClusterOwnerIdentityMismatchError"
 class LogsQuery(Query, frozen=True):
     """Behind which place to begin."""
 
-    after: Annotated[int, Meta(ge=0, description="The last place that was seen.")] = 0
+    after: Annotated[wire.Place, Meta(description="The last place that was seen.")] = 0
 
 
 @operation("POST", "/logs", tag=TAG, answers=wire.RequestRecord, errors=[Forbidden, NotFound])

@@ -26,15 +26,14 @@ from sky.wire import requests as wire
 TAG = "Requests"
 POLL_S = 0.5
 PIECE_BYTES = 256 * 1024
-TAIL_LINES_MAX = 100_000
 
 
 class ServerLogsQuery(Query, frozen=True):
     """Which part of the log."""
 
-    tail: Annotated[int, Meta(ge=0, le=TAIL_LINES_MAX, description="How many of the last lines.")] = 100
+    tail: Annotated[int, Meta(ge=0, le=wire.TAIL_LINES_MAX, description="How many of the last lines.")] = 100
     after: Annotated[
-        int, Meta(ge=0, description="The last place that was seen; then tail is not heeded.")
+        wire.Place, Meta(description="The last place that was seen; then tail is not heeded.")
     ] = 0
     follow: bool = False
 
