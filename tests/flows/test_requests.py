@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from tests.flows.world import World
 
 from sky.kit import faults
@@ -280,4 +281,31 @@ async def test_what_cannot_be_had_fails_by_name(tmp_path: Path) -> None:
     kinds = [user.request(one)["error"]["type"] for one in asked]
     assert kinds == ["ClusterDoesNotExist"] * 3 + ["ResourcesUnavailableError"]
     assert user.request(await user.ask("status"))["result"] == []
+    world.close()
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["yet to begin", "begun"])
+async def test_a_request_that_this_release_cannot_read_fails_and_holds_nobody(
+    tmp_path: Path, begun: bool
+) -> None:
+    world = World(tmp_path)
+    user = User(world)
+    await world.provider()
+
+    def unreadable(tx: Tx) -> str:
+        body = wire.LaunchBody(task=wire.TaskConfig(run="true"), cluster_name="dev")
+        request_id = verbs.submit(tx, "launch", body, "ann")
+        values: dict[str, Any] = {"body": {"of": "another release"}}
+        if begun:
+            values |= {"state": "RUNNING", "started_us": tx.now_us}
+        tx.connection.execute(sa.update(requests).where(requests.c.id == request_id).values(**values))
+        return request_id
+
+    broken = await world.db.write(unreadable)
+    beside = await user.launch("other")
+    await world.settle(user.is_over(broken, beside))
+    assert user.request(beside)["state"] == "SUCCEEDED"
+    error = user.request(broken)["error"]
+    assert error["type"] == "InternalError"
+    assert ("`sky status` shows it" if begun else "nothing was begun") in error["message"]
     world.close()

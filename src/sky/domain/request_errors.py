@@ -16,6 +16,7 @@ KINDS: Final = frozenset(
         "ClusterNotUpError",
         "ClusterOwnerIdentityMismatchError",
         "CommandError",
+        "InternalError",
         "InvalidArgument",
         "InvalidCloudError",
         "InvalidTaskError",

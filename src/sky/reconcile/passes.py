@@ -37,6 +37,11 @@ class InnerLoop(ABC):
     def look(self, tx: Tx, key_id: str) -> Done:
         """One pass. It writes as it goes, so ``write`` of what it returns is None."""
 
+    def broken(self, tx: Tx, key_id: str, failures: int, why: str) -> None:
+        """Its passes about this key have raised so many times in a row: whoever waits for it can be told.
+        Unless a loop says otherwise nobody is, and the key is tried again for ever."""
+        del tx, key_id, failures, why
+
 
 class OuterLoop(ABC):
     """A loop that does at most one thing outside, with no transaction open. ``passes_max``: so many of its

@@ -32,6 +32,10 @@ from sky.wire import requests as wire
 
 IN_ORDER = frozenset({"launch", "exec", "start", "stop", "down", "autostop"})
 """What is asked about a cluster is begun in the order in which it was asked."""
+BROKEN_AFTER = 3
+BEGUN_BROKEN_AFTER = 10
+"""How often a pass may break in a row before its request fails: one that has begun nothing, one that has."""
+WHY_CHARS_MAX = 200
 
 
 class Requests(InnerLoop):
@@ -62,6 +66,19 @@ class Requests(InnerLoop):
             for other in requests.unbegun(tx.connection, row["cluster_name"]):
                 tx.touch(f"requests/{other['id']}")
         return done
+
+    def broken(self, tx: Tx, key_id: str, failures: int, why: str) -> None:
+        row = requests.find(tx.connection, key_id)
+        if row is None or row["state"] in r.DONE:
+            return
+        pending = row["state"] == r.PENDING
+        if failures < (BROKEN_AFTER if pending else BEGUN_BROKEN_AFTER):
+            return
+        left = "nothing was begun" if pending else "what was begun goes on: `sky status` shows it"
+        msg = f"the server failed on this request ({why[:WHY_CHARS_MAX]}), and its log tells where; {left}"
+        requests.say(tx, key_id, f"failed: {msg}")
+        failed = RequestFailure("InternalError", msg)
+        tx.apply(r.RequestFailed(key_id, failed.record(), tx.now_us))
 
     def _begin(self, tx: Tx, row: Row, body: Any) -> Done:
         if row["name"] in request_answers.SHORT:

@@ -279,9 +279,15 @@ class Runner:
             row = await self._db.read(lambda c: passes.row(c, key))
             failures = 1 + (row.failures if row else 0)
             due_us = self._clock.now_us() + round(backoff.delay_s(failures) * SECOND_US)
-            await self._db.write(
-                lambda tx: passes.fail(tx, key, due_us=due_us, failures=failures, error=text), later=True
-            )
+            name, key_id = key.split("/", 1)
+            loop = self._loops[name]
+
+            def write(tx: Tx) -> None:
+                passes.fail(tx, key, due_us=due_us, failures=failures, error=text)
+                if isinstance(loop, InnerLoop) and not isinstance(error, SkyError):
+                    loop.broken(tx, key_id, failures, text)
+
+            await self._db.write(write, later=True)
         except SkyError as unnoted:
             _log.warning("pass.not_noted", key=key, error=unnoted.message)
             return None
