@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sky.cli import catalogue, output, render
+from sky.cli import admin_upkeep, catalogue, output, render
 from sky.cli.admin_accounts import Account, app
 from sky.cli.admin_budgets import Cap, budget_of, said
 from sky.cli.app import Output, below, command
@@ -23,7 +23,7 @@ from sky.client import calls_admin as calls
 from sky.wire import admin
 from sky.wire.jobs import Scope
 
-__all__ = ["app", "catalogue"]
+__all__ = ["admin_upkeep", "app", "catalogue"]
 
 keys = below(
     app,

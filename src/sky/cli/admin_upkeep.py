@@ -1,0 +1,51 @@
+"""``sky admin backup``, ``restore``, ``migrate``: all that the daemon of SKY_HOME keeps, copied and compared.
+
+Decides: nothing; ``sky.server.upkeep`` does the work, in a process of its own. Never: stops a daemon, or
+overwrites anything. Follows: the exit code is that process's own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sky.cli.admin_accounts import app
+from sky.cli.app import command
+from sky.client import daemon
+
+MODULE = "sky.server.upkeep"
+
+
+@command(app, "sky admin backup /srv/sky-2026-11-30.tar", instead=("dump", "export"))
+def backup(file: Annotated[str, Parameter(name="FILE", help="A tar file that is not there yet.")], /) -> int:
+    """Copy the database, the keys and all content into one file, while the daemon runs.
+
+    What was copied is read again and compared. The file holds the keys: keep it as safe as those.
+    """
+    return _run("backup", file)
+
+
+@command(app, "SKY_HOME=/srv/sky sky admin restore /srv/sky-2026-11-30.tar", instead=("load", "import"))
+def restore(file: Annotated[str, Parameter(name="FILE", help="What `sky admin backup` has made.")], /) -> int:
+    """Put a backup back: into an empty state folder, and the database that SKY_DATABASE names.
+
+    Machines that were there when the backup was made are looked for again; those that are gone are told so.
+    """
+    return _run("restore", file)
+
+
+@command(app, "sky admin migrate postgresql://sky@db.example/sky", instead=("move",))
+def migrate(url: Annotated[str, Parameter(name="URL", help="An empty database to move to.")], /) -> int:
+    """Move everything into another database, such as a PostgreSQL, while no daemon runs.
+
+    Every row is read again and compared. The old database stays as it is.
+    """
+    return _run("migrate", url)
+
+
+def _run(*words: str) -> int:
+    command = [sys.executable, "-m", MODULE, "--home", str(daemon.home_dir()), *words]
+    return subprocess.run(command, check=False).returncode

@@ -1,0 +1,150 @@
+"""Moves, copies and puts back what a deployment keeps: ``python -m sky.server.upkeep``, for ``sky admin``.
+
+Decides: what a backup is (one tar file: a SQLite file with every row, the keys, the content), and that
+nothing that is there is overwritten. Never: stops a daemon; a backup is made while one runs, a move and a
+restore need that none does. Follows: what was copied is read again and compared before it is called done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sky.server.settings import Settings, SettingsError, load
+from sky.store.engine import driver_url
+from sky.store.migrate import UnusableDatabaseError
+from sky.store.transfer import TransferError, transfer
+
+DATABASE = "database.db"
+SECRETS = ("token", "secret")
+FOLDERS = ("blobs", "artifacts")
+LEFT_OUT = ("blobs/incoming",)
+EXIT_USAGE = 2
+EXIT_FAILED = 1
+
+
+class UpkeepError(Exception):
+    """It cannot be done; the message says why and what to do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 done, 1 it failed, 2 it was asked for wrongly. What was done is on stdout, why not on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m sky.server.upkeep", description="Copies what is kept.")
+    parser.add_argument("--home", required=True)
+    parser.add_argument("--database")
+    acts = parser.add_subparsers(dest="act", required=True)
+    acts.add_parser("migrate").add_argument("target")
+    acts.add_parser("backup").add_argument("file", type=Path)
+    acts.add_parser("restore").add_argument("file", type=Path)
+    said = parser.parse_args(arguments)
+    os.umask(0o077)
+    try:
+        chosen = load({"home": said.home, "database": said.database})
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_USAGE
+    try:
+        if said.act == "migrate":
+            _migrate(chosen, said.target)
+        elif said.act == "backup":
+            _backup(chosen, said.file)
+        else:
+            _restore(chosen, said.file)
+    except (UpkeepError, TransferError, UnusableDatabaseError, OSError, tarfile.TarError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_FAILED
+    return 0
+
+
+def _migrate(chosen: Settings, target: str) -> None:
+    url = driver_url(target) if "://" in target else f"sqlite:///{Path(target).expanduser().absolute()}"
+    if url == chosen.database_url:
+        raise UpkeepError("the database to move to is the one to move from")
+    with _nobody_serves(chosen.home):
+        counts = transfer(chosen.database_url, url, _say)
+    rows = sum(counts.values())
+    _tell(f"{rows} rows of {len(counts)} tables are there, and the same; daemons are to use that one now")
+
+
+def _backup(chosen: Settings, file: Path) -> None:
+    if file.exists():
+        raise UpkeepError(f"{file} is there already; name a file that is not")
+    fresh = file.with_name(f"{file.name}.part")
+    with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".sky-backup-") as folder:
+        copy = Path(folder) / DATABASE
+        transfer(chosen.database_url, f"sqlite:///{copy}", _say)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as out, tarfile.open(fileobj=out, mode="w|") as archive:
+                archive.add(copy, DATABASE)
+                for name in SECRETS:
+                    archive.add(chosen.shared / name, name)
+                for name in FOLDERS:  # after the rows: content is there before a row names it
+                    if (chosen.shared / name).is_dir():
+                        archive.add(chosen.shared / name, name, filter=_kept)
+                archive.close()
+                out.flush()
+                os.fsync(out.fileno())
+            fresh.replace(file)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+    _tell(f"{file}: {file.stat().st_size} bytes, compared with its source; keep it safe, it has the keys")
+
+
+def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if member.name in LEFT_OUT else member
+
+
+def _restore(chosen: Settings, file: Path) -> None:
+    with _nobody_serves(chosen.home):
+        for name in (*SECRETS, *FOLDERS):
+            if (chosen.shared / name).exists():
+                raise UpkeepError(
+                    f"{chosen.shared / name} is there already; name an empty folder with SKY_HOME"
+                )
+        chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=chosen.shared, prefix=".restore-") as folder:
+            with tarfile.open(file, "r|") as archive:
+                archive.extractall(folder, filter="data")
+            missing = [name for name in (DATABASE, *SECRETS) if not (Path(folder) / name).is_file()]
+            if missing:
+                raise UpkeepError(f"{file} is no backup of ours: {', '.join(missing)} is not in it")
+            counts = transfer(f"sqlite:///{Path(folder) / DATABASE}", chosen.database_url, _say)
+            for name in (*SECRETS, *FOLDERS):
+                if (Path(folder) / name).exists():
+                    shutil.move(Path(folder) / name, chosen.shared / name)
+    _tell(f"{sum(counts.values())} rows are there and the same; start the daemon")
+
+
+@contextmanager
+def _nobody_serves(home: Path) -> Generator[None]:
+    """No daemon of this folder runs, and none begins meanwhile."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(home / "daemon.lock", "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UpkeepError("a daemon runs there: stop it first, with `sky server stop`") from error
+        yield
+
+
+def _tell(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _say(table: str, rows: int) -> None:
+    if rows:
+        sys.stderr.write(f"{table}: {rows}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

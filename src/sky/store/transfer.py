@@ -1,0 +1,131 @@
+"""Copies all that a database keeps into an empty one, of the same kind or another, and compares them.
+
+Decides: what makes two databases the same: as many rows in every table, and every value of every row. Never:
+changes the one that is copied from, which may be written meanwhile: all is read in one snapshot of it.
+Follows: a copy that is not the same is an error and is left for a person to look at; nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from sky.store.engine import make_engine
+from sky.store.migrate import current, upgrade
+from sky.store.schema import daemons
+from sky.store.schema_users import metadata
+
+ROWS_AT_ONCE = 500
+TABLES = tuple(table for table in metadata.sorted_tables if table is not daemons)
+"""Which daemons are there is not kept for later."""
+Progress = Callable[[str, int], None]
+
+
+class TransferError(Exception):
+    """A copy cannot be made, or is not the same; the message says why and what to do."""
+
+
+def transfer(source: str, target: str, progress: Progress = lambda _table, _rows: None) -> dict[str, int]:
+    """Copy the database at ``source`` into the empty one at ``target``; returns the rows of each table.
+
+    Raises TransferError, UnusableDatabaseError.
+    """
+    with closing(_Ends(source, target)) as ends:
+        if current(ends.source) is None:
+            raise TransferError("there is no database of ours to copy from; has a daemon run there?")
+        upgrade(target)
+        _refuse_full(ends.target)
+        counts: dict[str, int] = {}
+        marks: dict[str, str] = {}
+        with ends.source.connect() as reading, reading.begin():
+            for table in TABLES:
+                with ends.target.begin() as writing:
+                    counts[table.name], marks[table.name] = _copy(reading, writing, table)
+                progress(table.name, counts[table.name])
+        with ends.target.begin() as writing:
+            _set_sequences(writing)
+        _compare(ends.target, counts, marks)
+    return counts
+
+
+class _Ends:
+    def __init__(self, source: str, target: str) -> None:
+        self.source = make_engine(source, writer=False)
+        self.target = make_engine(target, writer=True)
+
+    def close(self) -> None:
+        self.source.dispose()
+        self.target.dispose()
+
+
+def _refuse_full(engine: sa.Engine) -> None:
+    with engine.connect() as connection, connection.begin():
+        for table in TABLES:
+            if connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None:
+                shown = engine.url.render_as_string(hide_password=True)
+                raise TransferError(f"{shown} has rows in {table.name} already; name an empty database")
+
+
+def _copy(reading: sa.Connection, writing: sa.Connection, table: sa.Table) -> tuple[int, str]:
+    count, mark = 0, hashlib.sha256()
+    page: list[dict[str, Any]] = []
+    for row in _rows(reading, table):
+        mark.update(_canonical(row))
+        page.append(row)
+        count += 1
+        if len(page) == ROWS_AT_ONCE:
+            writing.execute(sa.insert(table), page)
+            page = []
+    if page:
+        writing.execute(sa.insert(table), page)
+    return count, mark.hexdigest()
+
+
+def _compare(engine: sa.Engine, counts: Mapping[str, int], marks: Mapping[str, str]) -> None:
+    with engine.connect() as connection, connection.begin():
+        for table in TABLES:
+            count, mark = 0, hashlib.sha256()
+            for row in _rows(connection, table):
+                mark.update(_canonical(row))
+                count += 1
+            if count != counts[table.name] or mark.hexdigest() != marks[table.name]:
+                read = counts[table.name]
+                raise TransferError(
+                    f"the copy of {table.name} is not the same: {read} rows were read and {count} are there, "
+                    "or their values differ; do not use the copy"
+                )
+
+
+def _rows(connection: sa.Connection, table: sa.Table) -> Iterator[dict[str, Any]]:
+    """All rows in the order of their keys, which is one order on every database."""
+    keys = [_ordered(connection, column) for column in table.primary_key]
+    found = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(sa.select(table).order_by(*keys))
+    for row in found.mappings():
+        yield {str(name): row[name] for name in row}
+
+
+def _ordered(connection: sa.Connection, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    if connection.dialect.name == "postgresql" and isinstance(column.type, sa.String):
+        return column.collate("C")
+    return column
+
+
+def _canonical(row: Mapping[str, Any]) -> bytes:
+    return msgspec.msgpack.encode(list(row.values()))
+
+
+def _set_sequences(connection: sa.Connection) -> None:
+    """The next rows are counted on from those that were copied."""
+    if connection.dialect.name != "postgresql":
+        return
+    for table in TABLES:
+        for column in table.primary_key:
+            if column.autoincrement is True:
+                newest = sa.select(sa.func.coalesce(sa.func.max(column), 1)).scalar_subquery()
+                owned = sa.func.pg_get_serial_sequence(table.name, column.name)
+                connection.execute(sa.select(sa.func.setval(owned, newest)))

@@ -1,0 +1,117 @@
+"""What a deployment keeps, copied while it runs, put back elsewhere, and moved to PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.conftest import RunningDaemon, free_port
+from tests.databases import server
+
+import sky
+from sky.client import calls, calls_admin
+from sky.client.http import Http
+from sky.wire import admin
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+LARGE = 300_000
+
+
+@sky.function
+def twice(content: bytes) -> bytes:
+    """More than fits into a row, both ways."""
+    return content * 2
+
+
+def sky_admin(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command of the operator of that folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "sky.cli.main", "admin", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "SKY_HOME": str(home), **environment},
+    )
+
+
+def use(daemon: RunningDaemon) -> str:
+    """Calls and money; returns the task whose result is content."""
+    content = os.urandom(LARGE)
+    with sky.Compute(sky.Local(), nodes=1, url=daemon.url, quiet=True) as compute:
+        assert (twice(content) >> compute) == content * 2
+    http = Http(daemon.url)
+    task = http.send(calls.list_tasks()).items[0].id
+    http.send(calls_admin.create_account(admin.AccountCreate(name="acme")))
+    return task
+
+
+def result_of(daemon: RunningDaemon, task: str) -> bytes:
+    """The bytes of a task's result, as they are kept."""
+    with urllib.request.urlopen(f"{daemon.url}/v1/tasks/{task}/result", timeout=20) as answer:
+        return answer.read()
+
+
+def test_a_backup_made_while_it_runs_is_put_back_and_moved_to_postgresql(
+    own_daemon: RunningDaemon, tmp_path: Path
+) -> None:
+    task = use(own_daemon)
+    kept = result_of(own_daemon, task)
+    file = tmp_path / "backup.tar"
+    made = sky_admin(own_daemon.home, "backup", str(file))
+    assert made.returncode == 0, made.stderr
+    assert file.stat().st_mode & 0o077 == 0
+    again = sky_admin(own_daemon.home, "backup", str(file))
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+    moved = sky_admin(own_daemon.home, "migrate", server().url("postgres"))
+    assert moved.returncode == 1
+    assert "a daemon runs there" in moved.stderr
+
+    second = RunningDaemon(tmp_path / "second", free_port())
+    assert sky_admin(second.home, "restore", str(file)).returncode == 0
+    taken = sky_admin(second.home, "restore", str(file))
+    assert taken.returncode == 1
+    assert "is there already" in taken.stderr
+    second.start()
+    assert result_of(second, task) == kept
+    assert [one.name for one in Http(second.url).send(calls_admin.list_accounts()).items] == ["acme"]
+    assert Http(second.url).send(calls_admin.audit_ledger()).ok
+    second.stop()
+
+    server().do("CREATE DATABASE moved")
+    url = server().url("moved")
+    gone = sky_admin(second.home, "migrate", url)
+    assert gone.returncode == 0, gone.stderr
+    full = sky_admin(second.home, "migrate", url)
+    assert full.returncode == 1
+    assert "has rows in" in full.stderr
+    third = RunningDaemon(second.home, free_port(), {"SKY_DATABASE": url})
+    third.start()
+    assert result_of(third, task) == kept
+    use_more = Http(third.url).send(calls_admin.create_account(admin.AccountCreate(name="later")))
+    assert use_more.name == "later"
+    assert Http(third.url).send(calls_admin.audit_ledger()).ok
+    third.stop()
+
+
+def test_what_is_no_backup_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "other.tar"
+    with tarfile.open(file, "w") as archive:
+        archive.add(__file__, "something")
+    home = tmp_path / "home"
+    refused = sky_admin(home, "restore", str(file))
+    assert refused.returncode == 1
+    assert "is no backup of ours" in refused.stderr
+    assert not (home / "sky.db").exists()
+    torn = tmp_path / "torn.tar"
+    torn.write_bytes(file.read_bytes()[:700])
+    assert sky_admin(home, "restore", str(torn)).returncode == 1
+    missing = sky_admin(home, "backup", str(tmp_path / "nothing.tar"))
+    assert missing.returncode == 1
+    assert "has a daemon run there" in missing.stderr
