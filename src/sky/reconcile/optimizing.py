@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from sky.domain import price_list
 from sky.domain.money import to_usd
 from sky.domain.offer import Offer
 from sky.domain.provider import Rules
@@ -25,7 +26,7 @@ from sky.store.rows import clusters, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import clusters as verbs
-from sky.verbs import machines, price_list, storages
+from sky.verbs import machines, storages
 from sky.wire import requests as wire
 from sky.wire.request_answers import Candidate, Optimized, PassedOver
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from sky.domain import price_list
 from sky.domain.money import to_usd
 from sky.domain.offer import Offer
 from sky.domain.patterns import bounded
@@ -18,7 +19,6 @@ from sky.domain.request_errors import RequestFailure
 from sky.kit.nearby import hint
 from sky.store.rows import providers
 from sky.store.tx import Tx
-from sky.verbs import price_list
 from sky.wire import requests as wire
 from sky.wire.request_answers import AcceleratorInfo
 
@@ -103,6 +103,8 @@ def _whole(count: float) -> float:
 
 def _listed() -> Iterator[AcceleratorInfo]:
     for row in price_list.table():
+        if not row.accelerator:
+            continue
         yield AcceleratorInfo(
             cloud=row.cloud,
             instance_type=row.instance_type,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sky.domain import price_list
 from sky.domain.provider import Rules
 from sky.domain.request_errors import RequestFailure
 from sky.kit.nearby import hint
 from sky.store.rows import providers
 from sky.store.sql import Row
 from sky.store.tx import Tx
-from sky.verbs import price_list
 from sky.verbs.spec_rules import ensure_default
 from sky.wire.request_answers import InfraRecord
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sky.domain import price_list
 from sky.domain.errors import SkyError
 from sky.domain.provider import Rules
 from sky.domain.request_errors import RequestFailure
@@ -21,7 +22,6 @@ from sky.kit.nearby import hint
 from sky.store.rows import providers
 from sky.store.sql import Row
 from sky.store.tx import Tx
-from sky.verbs import price_list
 from sky.verbs.spec_rules import ensure_default
 from sky.wire import requests as wire
 from sky.wire import v1

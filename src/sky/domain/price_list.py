@@ -1,8 +1,9 @@
-"""Machines with accelerators in clouds, and what they cost by list in one month: facts of this release.
+"""Machines in clouds, and what they cost by list in one month: facts of this release.
 
-Decides: nothing; it reads the table beside it. Never: says what can be bought; offers of providers do.
-Follows: every price is shown with the day of the list, since prices change; what nobody publishes (a spot
-price, which changes by the hour) is left out rather than guessed.
+Decides: nothing; it is the table beside it, read once. Never: says what can be bought; offers of providers
+do, with prices that their clouds tell wherever those can be asked.
+Follows: every price is shown with the month of the list, since prices change, and the list was written down
+by hand; what nobody publishes (a spot price, which changes by the hour) is left out rather than guessed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _NOT_GPUS = ("tpu", "inferentia", "trainium")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One kind of machine in one region. Memory in GB, prices in USD an hour."""
+    """One kind of machine in one region. Memory in GB, prices in USD an hour.
+
+    ``accelerator`` is empty, and ``count`` 0, where it has none.
+    """
 
     cloud: str
     instance_type: str
@@ -37,7 +41,7 @@ class Listed:
 @cache
 def table() -> tuple[Listed, ...]:
     """All of it."""
-    text = resources.files("sky.verbs").joinpath(_TABLE).read_text(encoding="utf-8")
+    text = resources.files("sky.domain").joinpath(_TABLE).read_text(encoding="utf-8")
     return tuple(_listed(row) for row in csv.DictReader(text.splitlines()))
 
 
@@ -50,7 +54,7 @@ def clouds() -> frozenset[str]:
 @cache
 def accelerators() -> frozenset[str]:
     """The accelerators that are in it."""
-    return frozenset(row.accelerator for row in table())
+    return frozenset(row.accelerator for row in table() if row.accelerator)
 
 
 def is_gpu(accelerator: str) -> bool:
