@@ -19,7 +19,7 @@ from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
-from sky.api import errors
+from sky.api import dashboard, errors
 from sky.api.admin import accounts
 from sky.api.admin import catalogue as admin_catalogue
 from sky.api.agent import blobs as agent_blobs
@@ -158,6 +158,7 @@ def build_app(unit: Services) -> Guard:
             *connect.ROUTES,
             *meet.ROUTES,
             *agent_package.ROUTES,
+            *dashboard.ROUTES,
         ],
         exception_handlers={Exception: _answer},
         after_exception=[errors.note_socket],
