@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,10 +18,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.event import listen
+from tests.store.support import compute_row
 
-from sky.store import migrate, schema_requests
+from sky.store import migrate, schema, schema_requests
 from sky.store.engine import make_engine
 from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
+from sky.store.rows import clusters, requests
 
 STEPS = sorted((FOLDER / "versions").glob("[0-9]*.py"))
 
@@ -105,6 +111,112 @@ def test_a_step_says_itself_what_it_does(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "sky.store.schema" not in text, "a step stays what it was when the schema moves on"
     assert "metadata" not in text
+
+
+def test_clusters_and_requests_of_the_last_release_are_there_after_the_step(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'sky.db'}"
+    engine = make_engine(url, writer=True)
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+    with engine.begin() as connection:
+        _insert(connection, "computes", compute_row())
+        _insert(connection, "clusters", _cluster())
+        for row in _jobs():
+            _insert(connection, "cluster_jobs", row)
+        for row in _requests():
+            _insert(connection, "requests", row)
+    engine.dispose()
+
+    assert upgrade(url) is True
+    with sa.create_engine(url).connect() as connection:
+        found = clusters.view(connection, "clu_1")
+        assert found is not None
+        row, view = found
+        assert (row["name"], row["autostop_wait"], row["session_us"]) == ("dev", None, None)
+        assert [job.number for job in view.jobs] == [2]
+        assert view.idling.wait == "jobs_and_ssh"
+        assert requests.open_of(connection, "clu_1") == ["req2"]
+        assert [one["id"] for one in requests.matching(connection, "req")] == ["req1", "req2"]
+        told = connection.execute(sa.select(schema.computes.c.narrow, schema.computes.c.disks)).one()
+        assert tuple(told) == (None, None)
+
+
+def _insert(connection: sa.Connection, table: str, row: dict[str, Any]) -> None:
+    """Add a row as a release wrote it that knew fewer columns."""
+    there = {column["name"] for column in sa.inspect(connection).get_columns(table)}
+    packed = {
+        name: json.dumps(value) if isinstance(value, dict | list) else value
+        for name, value in row.items()
+        if name in there
+    }
+    places = ", ".join(f":{name}" for name in packed)
+    connection.execute(sa.text(f"INSERT INTO {table} ({', '.join(packed)}) VALUES ({places})"), packed)
+
+
+def _cluster() -> dict[str, Any]:
+    return {
+        "id": "clu_1",
+        "name": "dev",
+        "state": "UP",
+        "version": 3,
+        "owner": "ann",
+        "compute_id": "cmp_1",
+        "num_nodes": 1,
+        "resources": {"machines": [{}]},
+        "specs": [{"provider": {"kind": "local"}}],
+        "autostop_minutes": 5,
+        "autostop_down": False,
+        "next_job": 3,
+        "created_us": 1,
+        "launched_us": 1,
+        "busy_us": 1,
+    }
+
+
+def _jobs() -> list[dict[str, Any]]:
+    job = {"cluster_id": "clu_1", "owner": "ann", "version": 1, "num_nodes": 1, "gpus": 0, "submitted_us": 1}
+    job |= {"body": {"run": "true", "secrets": {"T": "x"}}}
+    return [
+        {**job, "id": "cjb_1", "number": 1, "state": "SUCCEEDED", "ended_us": 2},
+        {**job, "id": "cjb_2", "number": 2, "state": "PENDING"},
+    ]
+
+
+def _requests() -> list[dict[str, Any]]:
+    asked = {"name": "exec", "version": 1, "owner": "ann", "cluster_id": "clu_1", "tries": 0, "created_us": 1}
+    asked |= {"body": {"task": {"run": "true"}, "cluster_name": "dev"}}
+    return [
+        {**asked, "id": "req1", "state": "SUCCEEDED", "finished_us": 2},
+        {**asked, "id": "req2", "state": "RUNNING", "started_us": 1},
+    ]
+
+
+LOOKED_FOR: dict[str, Callable[[sa.Connection], Any]] = {
+    "requests of a cluster": lambda c: requests.open_of(c, "clu_1"),
+    "requests by a prefix": lambda c: requests.matching(c, "01m8"),
+    "requests to forget": lambda c: c.execute(requests.ended_before(5, 9)).all(),
+    "open jobs of a cluster": lambda c: clusters.jobs(c, "clu_1", 9, open_only=True),
+}
+
+
+@pytest.mark.parametrize("what", LOOKED_FOR)
+def test_what_is_open_is_found_without_reading_all_that_ever_was(tmp_path: Path, what: str) -> None:
+    url = f"sqlite:///{tmp_path / 'sky.db'}"
+    upgrade(url)
+    engine = sa.create_engine(url)
+    said: list[tuple[str, Any]] = []
+    listen(engine, "before_cursor_execute", lambda *told: said.append((told[2], told[3])))
+    with engine.connect() as connection:
+        LOOKED_FOR[what](connection)
+        [(statement, values)] = said
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+    engine.dispose()
+    assert plan
+    assert all(step.detail.startswith("SEARCH") for step in plan), plan
+    assert not any("autoindex_cluster_jobs" in step.detail for step in plan), "it reads those that ended too"
 
 
 def test_the_first_step_can_be_taken_back(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ requests = sa.Table(
 )
 _open = requests.c.finished_us.is_(None)
 sa.Index("ix_requests_open", requests.c.seq, sqlite_where=_open, postgresql_where=_open)
+sa.Index("ix_requests_of_cluster", requests.c.cluster_id, sqlite_where=_open, postgresql_where=_open)
+_ended = requests.c.finished_us.is_not(None)
+sa.Index("ix_requests_ended", requests.c.finished_us, sqlite_where=_ended, postgresql_where=_ended)
 
 request_lines = sa.Table(
     "request_lines",
@@ -112,8 +115,13 @@ cluster_jobs = sa.Table(
 )
 _under_way = cluster_jobs.c.ended_us.is_(None)
 sa.Index(
-    "ix_cluster_jobs_open", cluster_jobs.c.cluster_id, sqlite_where=_under_way, postgresql_where=_under_way
+    "ix_cluster_jobs_open",
+    cluster_jobs.c.cluster_id,
+    cluster_jobs.c.number,
+    sqlite_where=_under_way,
+    postgresql_where=_under_way,
 )
+sa.Index("ix_cluster_jobs_ended", cluster_jobs.c.cluster_id, cluster_jobs.c.ended_us)
 
 storages = sa.Table(
     "storages",

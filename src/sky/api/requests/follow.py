@@ -6,7 +6,7 @@ with is enough where no other one begins so; a reader that comes back goes on be
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
 from litestar.response.base import ASGIResponse
@@ -129,17 +129,24 @@ async def cancel_requests(ask: Ask, body: wire.CancelRequests) -> ASGIResponse:
     """Cancel requests: what they have begun ends too."""
     user = user_of(ask)
     only_admins_for_all(ask, body.all_users)
-    named = None if body.request_ids is None else [await _found(ask, one) for one in body.request_ids]
+    if body.request_ids is not None:
+        named = [await _found(ask, one) for one in body.request_ids]
+        return reply(wire.Cancelled(request_ids=await _cancelled(ask, lambda _: named)))
+    owner = None if body.all_users else user
+    ended: list[str] = []
+    while some := await _cancelled(ask, lambda tx: rows.page(tx.connection, owner=owner, limit=LIST_MAX)):
+        ended += some
+    return reply(wire.Cancelled(request_ids=tuple(ended)))
+
+
+async def _cancelled(ask: Ask, wanted: Callable[[Tx], Sequence[Row]]) -> tuple[str, ...]:
+    """Cancel some requests, in one transaction; which of them were not over."""
 
     def verb(tx: Tx) -> tuple[str, ...]:
-        wanted = named
-        if wanted is None:
-            owner = None if body.all_users else user
-            wanted = rows.page(tx.connection, owner=owner, all_status=False, cluster=None, limit=LIST_MAX)
-        fresh = [rows.find(tx.connection, row["id"]) for row in wanted]
+        fresh = [rows.find(tx.connection, row["id"]) for row in wanted(tx)]
         return tuple(row["id"] for row in fresh if row is not None and verbs.cancel(tx, row))
 
-    return reply(wire.Cancelled(request_ids=await ask.unit.db.write(verb)))
+    return await ask.unit.db.write(verb)
 
 
 @operation("GET", "/api/health", tag=TAG, answers=wire.Health)

@@ -11,13 +11,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.request import OPEN, PENDING
+from sky.domain.request import PENDING
 from sky.store.prepared import prepared
 from sky.store.schema_requests import request_lines, requests
-from sky.store.sql import Row, literals, many, one
+from sky.store.sql import Row, many, one
 from sky.store.tx import Tx
 
 PENDING_MAX = 1_000
+ID_CHARS = 40
 
 
 def find(connection: sa.Connection, request_id: str) -> Row | None:
@@ -26,8 +27,9 @@ def find(connection: sa.Connection, request_id: str) -> Row | None:
 
 
 def matching(connection: sa.Connection, prefix: str, owner: str | None = None) -> list[Row]:
-    """Requests, or those of one owner, whose id begins so: two at most, for one must be told from several."""
-    query = sa.select(requests).where(requests.c.id.startswith(prefix, autoescape=True)).limit(2)
+    """Requests without their bodies, or those of one owner, whose id begins so: two at most, for one must be
+    told from several."""
+    query = sa.select(*_SHOWN).where(*_begins(prefix)).limit(2)
     if owner is not None:
         query = query.where(requests.c.owner == owner)
     return many(connection, query)
@@ -37,17 +39,17 @@ def page(
     connection: sa.Connection,
     *,
     owner: str | None,
-    all_status: bool,
-    cluster: str | None,
     limit: int,
+    all_status: bool = False,
+    cluster: str | None = None,
     ids: Sequence[str] = (),
 ) -> list[Row]:
-    """Requests, newest first: those that are open, or all of them."""
-    query = sa.select(requests).order_by(requests.c.seq.desc()).limit(limit)
+    """Requests without their bodies, newest first: those that are open, or all of them."""
+    query = sa.select(*_SHOWN).order_by(requests.c.seq.desc()).limit(limit)
     if owner is not None:
         query = query.where(requests.c.owner == owner)
     if ids:
-        query = query.where(sa.or_(*(requests.c.id.startswith(one_id, autoescape=True) for one_id in ids)))
+        query = query.where(sa.or_(*(sa.and_(*_begins(one_id)) for one_id in ids)))
     elif not all_status:
         query = query.where(requests.c.finished_us.is_(None))
     if cluster is not None:
@@ -58,7 +60,7 @@ def page(
 def open_of(connection: sa.Connection, cluster_id: str) -> list[str]:
     """Ids of the requests that wait for a cluster."""
     query = sa.select(requests.c.id).where(
-        requests.c.cluster_id == cluster_id, requests.c.state.in_(literals(OPEN))
+        requests.c.cluster_id == cluster_id, requests.c.finished_us.is_(None)
     )
     return [row["id"] for row in many(connection, query)]
 
@@ -106,17 +108,27 @@ def lines(connection: sa.Connection, request_id: str, after: int, limit: int) ->
     return [(row["index"], row["text"]) for row in many(connection, query)]
 
 
+def ended_before(before_us: int, limit: int) -> sa.Select[tuple[str]]:
+    """Ids of requests that ended before a moment."""
+    return sa.select(requests.c.id).where(requests.c.finished_us < before_us).limit(limit)
+
+
 def forget(tx: Tx, before_us: int, limit: int) -> int:
     """Remove requests that ended before a moment; returns how many."""
-    found: list[Any] = list(
-        tx.connection.scalars(sa.select(requests.c.id).where(requests.c.finished_us < before_us).limit(limit))
-    )
+    found: list[Any] = list(tx.connection.scalars(ended_before(before_us, limit)))
     if found:
         tx.connection.execute(sa.delete(request_lines).where(request_lines.c.request_id.in_(found)))
         tx.connection.execute(sa.delete(requests).where(requests.c.id.in_(found)))
     return len(found)
 
 
+def _begins(prefix: str) -> tuple[sa.ColumnElement[bool], ...]:
+    """That an id begins so; the bounds, between which the index finds all that do, are for its sake."""
+    last = prefix + "z" * max(0, ID_CHARS - len(prefix))
+    return requests.c.id.startswith(prefix, autoescape=True), requests.c.id >= prefix, requests.c.id <= last
+
+
+_SHOWN = [column for column in requests.columns if column.name != "body"]
 _REQUEST = prepared(sa.select(requests).where(requests.c.id == sa.bindparam("b_id")))
 _LAST = prepared(
     sa.select(sa.func.max(request_lines.c.index)).where(request_lines.c.request_id == sa.bindparam("b_id"))

@@ -36,6 +36,7 @@ def upgrade() -> None:
     for column in ("after", "retry", "past"):
         op.add_column("jobs", sa.Column(column, JSON))
     op.add_column("jobs", sa.Column("used_us", sa.BigInteger))
+    _requests()
     _job_after()
     _disks()
     _storages()
@@ -52,6 +53,11 @@ def downgrade() -> None:
     op.drop_table("storages")
     op.drop_table("disks")
     op.drop_table("job_after")
+    op.drop_index("ix_cluster_jobs_ended", "cluster_jobs")
+    op.drop_index("ix_cluster_jobs_open", "cluster_jobs")
+    _partial("ix_cluster_jobs_open", "cluster_jobs", ["cluster_id"], "ended_us IS NULL")
+    op.drop_index("ix_requests_ended", "requests")
+    op.drop_index("ix_requests_of_cluster", "requests")
     for column in ("used_us", "past", "retry", "after"):
         op.drop_column("jobs", column)
     for column in ("session_us", "autostop_us", "autostop_wait"):
@@ -59,6 +65,20 @@ def downgrade() -> None:
     op.drop_index("ix_computes_owner", "computes")
     op.drop_column("computes", "disks")
     op.drop_column("computes", "narrow")
+
+
+def _partial(name: str, table: str, columns: list[str], where: str) -> None:
+    text = sa.text(where)
+    op.create_index(name, table, columns, sqlite_where=text, postgresql_where=text)
+
+
+def _requests() -> None:
+    """What is looked for among all that ever was is found without reading all of it."""
+    _partial("ix_requests_of_cluster", "requests", ["cluster_id"], "finished_us IS NULL")
+    _partial("ix_requests_ended", "requests", ["finished_us"], "finished_us IS NOT NULL")
+    op.drop_index("ix_cluster_jobs_open", "cluster_jobs")
+    _partial("ix_cluster_jobs_open", "cluster_jobs", ["cluster_id", "number"], "ended_us IS NULL")
+    op.create_index("ix_cluster_jobs_ended", "cluster_jobs", ["cluster_id", "ended_us"])
 
 
 def _job_after() -> None:
