@@ -76,8 +76,9 @@ def ask(call: Call[T]) -> Flow[T]:
     return answer
 
 
-def run(http: Http, flow: Flow[T], *, patience_s: float | None = None) -> T:
-    """Drive a flow to its end with the synchronous driver."""
+def run(http: Http, flow: Flow[T], *, patience_s: float | None = None, later_s: float | None = None) -> T:
+    """Drive a flow to its end with the synchronous driver. ``later_s``: the patience with a daemon that has
+    answered something of it."""
     try:
         step = next(flow)
         while True:
@@ -90,13 +91,16 @@ def run(http: Http, flow: Flow[T], *, patience_s: float | None = None) -> T:
             except SkyError as refused:
                 step = flow.throw(refused)
             else:
+                patience_s = patience_s if later_s is None else later_s
                 step = flow.send(answer)
     except StopIteration as end:
         return end.value
 
 
-async def arun(http: AsyncHttp, flow: Flow[T], *, patience_s: float | None = None) -> T:
-    """Drive a flow to its end with the asynchronous driver."""
+async def arun(
+    http: AsyncHttp, flow: Flow[T], *, patience_s: float | None = None, later_s: float | None = None
+) -> T:
+    """Drive a flow to its end with the asynchronous driver. ``later_s``: as for ``run``."""
     try:
         step = next(flow)
         while True:
@@ -109,6 +113,7 @@ async def arun(http: AsyncHttp, flow: Flow[T], *, patience_s: float | None = Non
             except SkyError as refused:
                 step = flow.throw(refused)
             else:
+                patience_s = patience_s if later_s is None else later_s
                 step = flow.send(answer)
     except StopIteration as end:
         return end.value

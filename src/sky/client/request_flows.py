@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from http.client import RemoteDisconnected
 from typing import Any
 
 from sky.client import calls_requests as calls
-from sky.client import exceptions
+from sky.client import exceptions, trust
 from sky.client.errors import AccessDenied, ApiError, DaemonUnreachable, NotFound, SkyError
 from sky.client.flows import Flow, ask
 from sky.client.records import RequestId, result_of
@@ -60,10 +61,11 @@ def await_end(request_id: str) -> Flow[wire.RequestRecord]:
     known = known_end(request_id)
     if known is not None:
         return known
-    while True:
+    # The first look waits for nothing: a server that has answered it may be away for long after that.
+    record = yield from ask(calls.get_request(request_id, 0.0))
+    while record.finished_at is None:
         record = yield from ask(calls.get_request(request_id, WAIT_S))
-        if record.finished_at is not None:
-            return record
+    return record
 
 
 def get(request_id: str) -> Flow[Any]:
@@ -174,4 +176,8 @@ def _too_old(error: ApiError) -> SkyError:
 
 def _cause(error: DaemonUnreachable) -> str:
     cause = error.__cause__
-    return "" if cause is None else str(cause) or type(cause).__name__
+    if cause is None:
+        return ""
+    if isinstance(cause, RemoteDisconnected):
+        return "it closed the connection; the address of a server that speaks TLS begins with https://"
+    return trust.refused(cause) or str(cause) or type(cause).__name__

@@ -55,7 +55,7 @@ class Link:
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end. Raises what requests raise."""
         with self.told():
-            answer = flows.run(self.http, flow, patience_s=self.patience_s)
+            answer = flows.run(self.http, flow, patience_s=self.patience_s, later_s=RETURN_S)
         self.answered = True
         return answer
 
@@ -63,7 +63,7 @@ class Link:
         """The same, for an event loop."""
         with self.told():
             async with self.http.asynchronous() as http:
-                answer = await flows.arun(http, flow, patience_s=self.patience_s)
+                answer = await flows.arun(http, flow, patience_s=self.patience_s, later_s=RETURN_S)
         self.answered = True
         return answer
 
