@@ -81,7 +81,7 @@ class Sessions:
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await self._session().ws_connect(
-                    f"{message.url.rstrip('/')}/agent/v1/rendezvous/{message.rendezvous}",
+                    f"{self._settings.meeting(message.url)}/agent/v1/rendezvous/{message.rendezvous}",
                     headers={
                         "Authorization": f"Bearer {self._settings.token()}",
                         "X-Sky-Node": self._settings.node,

@@ -56,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """0: an agent that nobody has taken in lives for ever."""
     disk: Path | None = None
     """What outlives this node; None: nothing does."""
+    tunnelled: bool = False
+    """Whether the daemon is reached by a tunnel alone: the address that it has elsewhere is of no use."""
 
     @property
     def slots(self) -> int:
@@ -114,7 +116,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def addresses(self, others: Sequence[str]) -> list[str]:
         """Where a daemon may be, the likeliest first; ``others``: where one said that more are."""
         first = (current_url(self.url, self.url_file), current_url(self.url, self.connected), self.url)
-        return list(dict.fromkeys(url.rstrip("/") for url in (*first, *others)))
+        more = () if self.tunnelled else others
+        return list(dict.fromkeys(url.rstrip("/") for url in (*first, *more)))
+
+    def meeting(self, url: str) -> str:
+        """Where to go when a daemon says that somebody waits at ``url``."""
+        return self.daemon_url() if self.tunnelled else url.rstrip("/")
 
     def note_connected(self, url: str) -> None:
         """Let workers and later connections know where the daemon is."""
@@ -186,4 +193,5 @@ def read(environment: Mapping[str, str]) -> Settings:
         spec=spec,
         first_lease_s=_seconds(environment, "SKY_AGENT_TTL_SECONDS", FIRST_LEASE_S),
         disk=Path(disk).absolute() if disk else None,
+        tunnelled=environment.get("SKY_AGENT_TUNNELLED") == "1",
     )

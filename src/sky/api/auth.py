@@ -129,7 +129,7 @@ class Guard:
                 msg, details={"field": "Host", "value": None, "expected": "this daemon's name"}
             )
         hosts = self._hosts(scope)
-        if state.get("public") and not self._settings.hosts:
+        if state.get("lent") or (state.get("public") and not self._settings.hosts):
             hosts = frozenset({host})  # nobody is let in here for where they are, so no name misleads
         if host not in hosts:
             msg = f"this daemon is not {host[:120]!r}; address it as {' or '.join(sorted(hosts))}"

@@ -162,11 +162,15 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a provider runs: the state folder, the name of this deployment, and the clock."""
+    """Where a provider runs: the state folder, the name of this deployment, and the clock.
+
+    ``own_url``: where this daemon is for those on this computer; None: there is no daemon.
+    """
 
     home: Path
     deployment: str
     clock: Clock
+    own_url: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from importlib import metadata
 
 from sky.kit.agent_package import FILE_NAME
 from sky.providers.base import LaunchOrder
@@ -18,11 +19,20 @@ FAILED = 97
 """The exit code of a machine that cannot become a node; its last line on stderr says why."""
 
 
-def script(order: LaunchOrder, home: str, *, url: str | None = None, detached: bool = False) -> str:
+def script(
+    order: LaunchOrder,
+    home: str,
+    *,
+    url: str | None = None,
+    detached: bool = False,
+    shared: str | None = None,
+) -> str:
     """Text for ``sh``: be, or with ``detached`` start, the agent of ``order``.
 
     ``home`` is its folder on the machine, which may begin with ``$HOME/``. ``url``: where the machine reaches
-    the daemon, if not at the order's address. The text holds the node's token.
+    the daemon, if not at the order's address. ``shared``: a folder below ``home``, or a link there, in which
+    the package may lie, and in which the nodes of a machine have one environment; without it, each has its
+    own. The text holds the node's token.
     """
     told = {
         "SKY_AGENT_NODE": order.tag,
@@ -40,6 +50,8 @@ def script(order: LaunchOrder, home: str, *, url: str | None = None, detached: b
         token=shlex.quote(order.agent.token),
         spec=spec,
         file=FILE_NAME,
+        uv=metadata.version("uv"),
+        shared='"$home"' if shared is None else f'"$home"/{shlex.quote(shared)}',
         failed=FAILED,
         begin=begin,
     )
@@ -80,27 +92,44 @@ open(sys.argv[2], "wb").write(u.urlopen(r, timeout=600).read())' "$SKY_AGENT_URL
     fi
 }}
 new_enough() {{ "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }}
-python="$home/venv/bin/python"
+shared={shared}
+python="$shared/venv/bin/python"
 if ! "$python" -c 'import sky.agent' >/dev/null 2>&1; then
-    fetch /agent/v1/package/{file} {file} || fail "the agent's package cannot be fetched from $SKY_AGENT_URL"
+    package="$shared/{file}"
+    if [ ! -f "$package" ]; then
+        fetch /agent/v1/package/{file} "$package.$$" && mv "$package.$$" "$package" \
+            || fail "the agent's package cannot be fetched from $SKY_AGENT_URL"
+    fi
     uv=$(command -v uv || true)
     found=""
     for one in "${{SKY_PYTHON:-python3}}" python3.13 python3.12 python3.11; do
         if command -v "$one" >/dev/null 2>&1 && new_enough "$one"; then found=$(command -v "$one"); break; fi
     done
     if [ -z "$uv" ] && {{ [ -z "$found" ] || ! "$found" -c 'import ensurepip, venv' >/dev/null 2>&1; }}; then
-        fetch "/agent/v1/uv/$(uname -s)-$(uname -m)" uv.new && chmod 700 uv.new && mv uv.new uv \\
+        fetch "/agent/v1/uv/$(uname -s)-$(uname -m)" uv.new && chmod 700 uv.new && mv uv.new uv \
             || fail "this machine needs uv, or Python 3.11 or newer with venv"
         uv="$home/uv"
     fi
+    # Made beside it and moved there when it is whole: others may be about to do the same.
+    fresh="$shared/venv.$$"
+    give_up() {{ rm -rf "$fresh"; fail "$*"; }}
     if [ -n "$uv" ]; then
-        "$uv" venv -q --clear --python "${{found:-3.11}}" venv >&2 \\
-            && "$uv" pip install -q --python "$python" ./{file} >&2 \\
-            || fail "the agent cannot be installed with uv"
+        # uv brings certificates of its own; where the machine has some, those count.
+        [ ! -s /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS="${{UV_SYSTEM_CERTS:-1}}"
+        "$uv" venv -q --clear --python "${{found:-3.11}}" "$fresh" >&2 \
+            && "$uv" pip install -q --python "$fresh/bin/python" "$package" >&2 \
+            || give_up "the agent cannot be installed with uv"
     else
-        "$found" -m venv --clear venv >&2 \\
-            && "$python" -m pip install -q --disable-pip-version-check ./{file} >&2 \\
-            || fail "the agent cannot be installed with pip"
+        # With uv, so that images may name packages.
+        "$found" -m venv --clear "$fresh" >&2 \
+            && "$fresh/bin/python" -m pip install -q --disable-pip-version-check "$package" uv=={uv} >&2 \
+            || give_up "the agent cannot be installed with pip"
+    fi
+    if "$python" -c 'import sky.agent' >/dev/null 2>&1; then
+        rm -rf "$fresh"
+    else
+        rm -rf "$shared/venv"
+        mv "$fresh" "$shared/venv"
     fi
 fi
 {begin}

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from sky.kit.lent import is_lent
 from sky.wire.error import Error
 
 _NETLINK_SOCK_DIAG = 4
@@ -101,6 +102,8 @@ class OwnerProtocol(HttpToolsProtocol):
 
     def _known_of_it(self) -> dict[str, object]:
         """What every request of this connection may be held against."""
+        if self.client and is_lent(self.client):
+            return {"peer_uid": None, "lent": True}
         ours, port = self.server or ("", None)
         uid = uid_of(self.client, (ours, port)) if self.client and port is not None else None
         return {"peer_uid": uid}

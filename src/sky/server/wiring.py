@@ -87,7 +87,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     beside = Neighbours(settings.database_url, holder) if settings.shares_database else None
     db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync, neighbours=beside)
     blobs = Blobs(db, settings.shared / "blobs", full_sync=settings.full_sync)
-    context = Context(settings.shared, deployment_of(keys), clock)
+    context = Context(settings.shared, deployment_of(keys), clock, base_url)
     masks = Masks([keys.token])
     masks.add_named(os.environ)
     masks.add([settings.console_token or ""])

@@ -1,0 +1,38 @@
+"""Connections that this process makes to itself for somebody else.
+
+Decides: which of its own sockets those are. Never: opens one. Follows: a door that lets in whoever runs as
+our own user asks here first; what comes through a tunnel is nobody, although the socket is ours.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+_lent: set[tuple[str, int]] = set()
+
+
+@contextmanager
+def lending(host: str) -> Generator[socket.socket]:
+    """A socket, not yet connected, that is lent for as long as the context lasts; who asked for it closes it.
+    Raises OSError."""
+    opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        # It has its number before anybody can see it at a door.
+        opened.bind((host, 0))
+    except OSError:
+        opened.close()
+        raise
+    name: tuple[str, int] = opened.getsockname()[:2]
+    _lent.add(name)
+    try:
+        yield opened
+    finally:
+        _lent.discard(name)
+
+
+def is_lent(peer: tuple[str, int]) -> bool:
+    """Whether the socket of that name is one."""
+    return (peer[0], peer[1]) in _lent

@@ -1,0 +1,1 @@
+"""Machines of one's own, reached over SSH."""
