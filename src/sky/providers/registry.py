@@ -19,6 +19,7 @@ import msgspec
 
 from sky.providers.base import Context, Kind, Provider, Refused, Setup
 from sky.providers.fake.provider import FakeProvider, separate_worlds
+from sky.providers.kubernetes import provider as kubernetes
 from sky.providers.local.provider import LocalProvider
 
 ENTRY_POINTS = "skyfleet.providers"
@@ -76,7 +77,10 @@ class Registry:
 
 def standard(environ: Mapping[str, str] = os.environ) -> Registry:
     """Everything built in or installed. The simulated kind only when ``SKY_FAKE_PROVIDER`` is 1."""
-    kinds: dict[str, Kind] = {LocalProvider.kind: Kind.of(LocalProvider)}
+    kinds: dict[str, Kind] = {
+        LocalProvider.kind: Kind.of(LocalProvider),
+        kubernetes.KIND.kind: kubernetes.KIND,
+    }
     if environ.get(FAKE_VARIABLE) == "1":
         kinds[FakeProvider.kind] = separate_worlds()
     broken: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""Machines that are pods of a Kubernetes cluster."""
