@@ -76,13 +76,7 @@ def lacking() -> list[str]:
 def make(home: Path, run: Path) -> tuple[Podman, subprocess.Popen[bytes]]:
     """An engine, and its registry with an image. ``run``, where it keeps what runs, has a short name: whoever
     ends a container for podman is told it on a command line, where podman takes fifty characters at most."""
-    port = free_port()
-    podman = Podman(home, f"127.0.0.1:{port}")
-    (home / "containers.conf").write_text(CONFIGURATION)
-    (home / "storage.conf").write_text(
-        f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/images"\nrunroot = "{run}"\n'
-    )
-    (home / "registries.conf").write_text(f'[[registry]]\nlocation = "{podman.registry}"\ninsecure = true\n')
+    podman = configured(home, run, f"127.0.0.1:{free_port()}")
     (home / "registry.yml").write_text(
         "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\n"
         f"storage: {{filesystem: {{rootdirectory: {home}/registry}}}}\nhttp: {{addr: '{podman.registry}'}}\n"
@@ -106,6 +100,17 @@ def make(home: Path, run: Path) -> tuple[Podman, subprocess.Popen[bytes]]:
             assert time.monotonic() < deadline, (home / "registry.log").read_text()
     podman("rmi", podman.image)
     return podman, registry
+
+
+def configured(home: Path, run: Path, registry: str) -> Podman:
+    """An engine without images. ``registry`` is asked without TLS."""
+    podman = Podman(home, registry)
+    (home / "containers.conf").write_text(CONFIGURATION)
+    (home / "storage.conf").write_text(
+        f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/images"\nrunroot = "{run}"\n'
+    )
+    (home / "registries.conf").write_text(f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n')
+    return podman
 
 
 def packed(home: Path) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sky.agent.job_node import JobNode, mounts, tell, variables
 from sky.agent.surroundings import BOOT_VARIABLE, NODE_VARIABLE
-from sky.kit.containers import Engine, reason
+from sky.kit.containers import Engine, reason, reference, why_not_pulled
 from sky.wire.steps import Failed, Order
 
 PULL_SECONDS_MAX = 3_000
@@ -25,17 +25,6 @@ FILES_MAX = 65_536
 FIRST_ID, IDS = 2_000_000_000, 65_536
 """The users of a job's container are these, outside of it: they own nothing else."""
 NODE_LABEL = "sky.node"
-_LOGIN = ("unauthorized", "authentication required", "denied", "no basic auth")
-_MISSING = ("manifest unknown", "not found", "name unknown", "does not exist", "unknown manifest")
-_UNREACHABLE = (
-    "no such host",
-    "connection refused",
-    "timeout",
-    "timed out",
-    "unreachable",
-    "no route",
-    "tls",
-)
 
 
 class EngineFailed(Exception):
@@ -67,14 +56,6 @@ def unlimited() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def reference(image: str) -> str:
-    """An image with its registry: names without one are Docker Hub's, as with Docker itself."""
-    first, slash, _ = image.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        return image
-    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
-
-
 def pull(engine: Engine, order: Order) -> Failed | None:
     """Have the image here; gives why it cannot be."""
     image = reference(order.image)
@@ -86,7 +67,7 @@ def pull(engine: Engine, order: Order) -> Failed | None:
     try:
         ask(engine, "pull", "--quiet", image, seconds_max=PULL_SECONDS_MAX)
     except EngineFailed as error:
-        message = f"the image {order.image} cannot be pulled: {_plain(str(error))}{error}"
+        message = f"the image {order.image} cannot be pulled: {why_not_pulled(str(error))}{error}"
         tell(message)
         return Failed("image_unavailable", message)
     tell(f"the image is here, after {time.monotonic() - begun_s:.1f} s")
@@ -99,20 +80,6 @@ def _is_here(engine: Engine, image: str) -> bool:
     except EngineFailed:
         return False
     return True
-
-
-def _plain(said: str) -> str:
-    """What an engine's reason means, before the reason itself."""
-    low = said.lower()
-    if any(word in low for word in _LOGIN):
-        return "the registry does not give it without a login, or there is none of that name: "
-    if any(word in low for word in _UNREACHABLE):
-        return "its registry cannot be reached: "
-    if any(word in low for word in _MISSING):
-        return "there is no such image: "
-    if "digest" in low:
-        return "what the registry has is not what its digest says: "
-    return ""
 
 
 def mapped(engine: Engine) -> bool:

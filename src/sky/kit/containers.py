@@ -1,4 +1,4 @@
-"""Which container engine this computer has, and whether it works.
+"""Which container engine this computer has, whether it works, and what engines say in plain words.
 
 Decides: podman before docker, and what counts as working: it answers a question about itself.
 Never: starts a container. Follows: an engine whose commands are installed and whose service is not running
@@ -18,6 +18,17 @@ REASON_CHARS_MAX = 400
 _QUESTIONS: tuple[tuple[Literal["podman", "docker"], tuple[str, ...]], ...] = (
     ("podman", ("info", "--format", "{{.Host.Security.Rootless}}")),
     ("docker", ("version", "--format", "{{.Server.Version}}")),
+)
+_LOGIN = ("unauthorized", "authentication required", "denied", "no basic auth")
+_MISSING = ("manifest unknown", "not found", "name unknown", "does not exist", "unknown manifest")
+_UNREACHABLE = (
+    "no such host",
+    "connection refused",
+    "timeout",
+    "timed out",
+    "unreachable",
+    "no route",
+    "tls",
 )
 
 
@@ -63,3 +74,25 @@ def reason(stderr: bytes) -> str:
     begins = [n for n, line in enumerate(lines) if line.startswith(("Error", "error", "Cannot", "docker:"))]
     text = " ".join(lines[begins[-1] if begins else -1 :]) or "it does not say why"
     return text.removeprefix("Error: ").removeprefix("docker: ")[:REASON_CHARS_MAX]
+
+
+def reference(image: str) -> str:
+    """An image with its registry: names without one are Docker Hub's, as with Docker itself."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def why_not_pulled(said: str) -> str:
+    """What an engine's reason for a failed pull means, to be told before it; empty: it is plain enough."""
+    low = said.lower()
+    if any(word in low for word in _LOGIN):
+        return "the registry does not give it without a login, or there is none of that name: "
+    if any(word in low for word in _UNREACHABLE):
+        return "its registry cannot be reached: "
+    if any(word in low for word in _MISSING):
+        return "there is no such image: "
+    if "digest" in low:
+        return "what the registry has is not what its digest says: "
+    return ""

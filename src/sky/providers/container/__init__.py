@@ -1,0 +1,1 @@
+"""Machines that are containers of an engine, here or elsewhere."""
