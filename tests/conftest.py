@@ -6,6 +6,7 @@ Never: touches a daemon that it did not start.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -35,6 +36,11 @@ class RunningDaemon:
     port: int
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if os.environ.get("SKY_TESTS_DATABASE") == "postgresql":
+            databases = importlib.import_module("tests.databases")  # which imports this module
+            self.environment = {"SKY_DATABASE": databases.server().empty(), **self.environment}
 
     @property
     def url(self) -> str:

@@ -478,6 +478,15 @@ async def test_without_threads_it_is_the_same(database_url: str) -> None:
     db.close()
 
 
+async def test_text_with_a_nul_is_kept_or_not_found_and_breaks_nothing(db: Database) -> None:
+    name = sa.select(schema.tasks.c.correlation_id).where(schema.tasks.c.id == "tsk_1")
+    await db.write(add(1, correlation_id="a\0b"))
+    kept = await db.read(lambda c: c.execute(name).scalar())
+    assert kept in ("a\0b", "a\ufffdb")
+    asked = sa.select(schema.tasks.c.id).where(schema.tasks.c.id == "tsk_\0")
+    assert await db.read(lambda c: c.execute(asked).all()) == []
+
+
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_a_choice_between_two_transactions_is_a_conflict(state: str) -> None:
     class Clash(Exception):

@@ -9,6 +9,7 @@ is alone: on SQLite by its own lock, on PostgreSQL by one that every transaction
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -149,9 +150,25 @@ def _tune_sqlite(engine: sa.Engine, begin: str, pragmas: Sequence[str]) -> None:
     del _connect, _begin  # registered; the names are for a reader of a trace
 
 
+NUL, INSTEAD_OF_NUL = "\x00", "\ufffd"
+"""PostgreSQL keeps no NUL in text. What is asked for with one is not found; what is told with one is kept
+with the character that stands for what cannot be shown. JSON has it escaped."""
+
+
+def _without_nul(connection: Any) -> None:
+    """Have a connection take text with a NUL in it."""
+    usual: Any = import_module("psycopg.types.string").StrDumper
+
+    def dump(self: Any, text: str) -> Any:
+        return usual.dump(self, text.replace(NUL, INSTEAD_OF_NUL) if NUL in text else text)
+
+    connection.adapters.register_dumper(str, type("Text", (usual,), {"dump": dump}))
+
+
 def _tune_postgresql(engine: sa.Engine, busy_timeout_ms: int, *, writer: bool) -> None:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
+        _without_nul(connection)
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {int(busy_timeout_ms)}")
             cursor.execute("SET TIME ZONE 'UTC'")
