@@ -12,11 +12,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import pytest
 from tests.postgresql import Server
 
 from sky.store.migrate import upgrade
 
 ON_POSTGRESQL = os.environ.get("SKY_TESTS_DATABASE") == "postgresql"
+
+IN_A_FILE = pytest.mark.skipif(ON_POSTGRESQL, reason="it reaches into the file of a SQLite")
 
 
 def fresh(path: Path, *, postgresql: bool = ON_POSTGRESQL) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import Api
+from tests.databases import IN_A_FILE
 
 EVENTS = 1_200
 READERS = 60
@@ -52,6 +53,7 @@ def read_all(daemon: Any, ended: list[list[int]]) -> None:
 
 
 @pytest.mark.timeout(120)
+@IN_A_FILE
 def test_readers_of_a_long_log_keep_nobody_waiting(own_daemon: Any) -> None:
     own_daemon.stop()
     last = write_log(own_daemon.home)

@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from tests.databases import IN_A_FILE
 
 
 def test_the_same_request_under_a_key_is_answered_as_the_first_time(
@@ -203,6 +204,7 @@ def test_a_provider_comes_and_goes(api: Any, tools: Any, fresh_name: str) -> Non
     api("GET", f"/v1/providers/{fresh_name}").error(404)
 
 
+@IN_A_FILE
 def test_who_comes_second_is_told_to_come_again(api: Any, tools: Any, idle: Any, daemon: Any) -> None:
     function, arguments = tools.packed(print), tools.packed(((), {}))
     api("PUT", f"/v1/functions/{tools.sha256(function)}", function, content_type="application/octet-stream")
