@@ -18,9 +18,11 @@ from typing import Any
 import msgspec
 
 from sky.providers.base import Context, Kind, Provider, Refused, Setup
+from sky.providers.container.provider import ContainerProvider
 from sky.providers.fake.provider import FakeProvider, separate_worlds
 from sky.providers.kubernetes import provider as kubernetes
 from sky.providers.local.provider import LocalProvider
+from sky.providers.ssh.provider import SshProvider
 
 ENTRY_POINTS = "skyfleet.providers"
 FAKE_VARIABLE = "SKY_FAKE_PROVIDER"
@@ -79,7 +81,9 @@ def standard(environ: Mapping[str, str] = os.environ) -> Registry:
     """Everything built in or installed. The simulated kind only when ``SKY_FAKE_PROVIDER`` is 1."""
     kinds: dict[str, Kind] = {
         LocalProvider.kind: Kind.of(LocalProvider),
+        ContainerProvider.kind: Kind.of(ContainerProvider),
         kubernetes.KIND.kind: kubernetes.KIND,
+        SshProvider.kind: Kind.of(SshProvider),
     }
     if environ.get(FAKE_VARIABLE) == "1":
         kinds[FakeProvider.kind] = separate_worlds()
