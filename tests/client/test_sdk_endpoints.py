@@ -16,7 +16,7 @@ from tests.client.conftest import Replies, Script
 
 import sky
 from sky import exceptions
-from sky.client import daemon, endpoints
+from sky.client import daemon, endpoints, request_link
 
 Serve = Callable[..., Script]
 NAMES = (*endpoints.URL_VARIABLES, *endpoints.TOKEN_VARIABLES)
@@ -210,6 +210,19 @@ def test_a_submission_whose_answer_was_lost_is_sent_again_under_its_key(
     assert sky.get(sky.down("dev")) == []
     assert len({one.headers["idempotency-key"] for one in server.asked}) == 1
     assert [one.target for one in server.asked] == ["/down"] * 3
+
+
+def test_who_waits_from_the_start_is_patient_with_a_server_that_was_there(
+    scripted: Serve, say: type[Replies], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_link, "FIRST_PATIENCE_S", 0.2)
+    running = body({**RECORD, "status": "RUNNING", "finished_at": None})
+    over = body({**RECORD, "finished_at": 2.0, "result": []})
+    away = [say.hang_up] * 6
+    server = scripted(say.answer(body=running), *away, say.answer(body=over))
+    monkeypatch.setenv("SKY_URL", server.url)
+    assert sky.get("r1") == []
+    assert len(server.asked) == 8
 
 
 def test_a_stream_is_begun_again_behind_its_last_whole_line(
