@@ -15,9 +15,9 @@ from typing import Any
 import asyncssh
 import msgspec
 
-from sky.providers.ssh.config import Place, SshConfig
 from sky.providers.ssh.failure import HostFailure
 from sky.providers.ssh.records import Records
+from sky.wire.hosts import Place, SshConfig
 
 SILENCES_MAX = 3
 """So many unanswered questions whether it is still there end a connection."""

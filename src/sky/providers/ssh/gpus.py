@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sky.providers.ssh.config import parse_gpus
+from sky.wire.hosts import parse_gpus
 
 
 @dataclass(frozen=True, slots=True)

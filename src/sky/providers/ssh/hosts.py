@@ -18,8 +18,8 @@ import asyncssh
 from sky.kit import backoff
 from sky.providers.ssh.access import Access, Login
 from sky.providers.ssh.commands import Answer, Commands, Facts, Seen
-from sky.providers.ssh.config import Host, Place
 from sky.providers.ssh.failure import HostFailure
+from sky.wire.hosts import Host, Place
 
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 BRING_SECONDS_MAX = 90.0

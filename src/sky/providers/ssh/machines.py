@@ -23,12 +23,12 @@ from sky.providers.base import AgainLater, LaunchOrder, Machine, Refused, Setup
 from sky.providers.bootstrap import script
 from sky.providers.ssh import pool as pools
 from sky.providers.ssh.commands import Facts, Launched, Prepared, Seen
-from sky.providers.ssh.config import SshConfig
 from sky.providers.ssh.failure import HostFailure
 from sky.providers.ssh.gpus import gpus_of
 from sky.providers.ssh.hosts import Reached, each, first
 from sky.providers.ssh.pool import Pool
 from sky.providers.ssh.records import TAG, Records
+from sky.wire.hosts import SshConfig
 
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
 SHARED = "shared"

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from sky.providers.base import Setup
 from sky.providers.ssh.access import Access
 from sky.providers.ssh.commands import Commands
-from sky.providers.ssh.config import SshConfig, ways
 from sky.providers.ssh.hosts import Reached
 from sky.providers.ssh.records import Records
 from sky.providers.ssh.tunnel import Tunnel
+from sky.wire.hosts import SshConfig, ways
 
 _Known = dict[tuple[str, str], "Pool"]
 _pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = weakref.WeakKeyDictionary()

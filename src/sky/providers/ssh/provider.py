@@ -12,7 +12,7 @@ import msgspec
 
 from sky.domain.offer import Offer
 from sky.providers.base import Capabilities, LaunchOrder, Machine, Refused, Setup
-from sky.providers.ssh.config import SshConfig
+from sky.wire.hosts import SshConfig
 
 if TYPE_CHECKING:
     from sky.providers.ssh.machines import Machines

@@ -1,4 +1,4 @@
-"""What a pool of hosts is: its settings, and which host is reached by way of which.
+"""What a pool of hosts over SSH is: its settings, and which host is reached by way of which.
 
 Decides: names, limits and defaults; that names are told apart and that no way leads in a circle. Never: opens
 a connection, or holds a secret: passwords and keys are credentials.
