@@ -73,6 +73,7 @@ LAZY_IMPORTS: dict[str, str] = {
     "src/sky/client/request_asks.py": "what is asked without a task needs no reader of task files",
     "src/sky/client/plugins.py": "joblib is imported only for computes whose plugins need it here",
     "src/sky/cli/": "a command loads what it needs, so that --help is quick",
+    "src/sky/providers/aws/provider.py": "AWS's client is slow to import, and comes with an extra",
     "src/sky/providers/container/engine.py": "the HTTP client is slow to import, and many daemons need none",
     "src/sky/server/artifacts.py": "what finds credentials is slow to import, and comes with an extra",
     "src/sky/server/main.py": "what is loaded is loaded with the search for garbage off",

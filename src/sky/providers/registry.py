@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from sky.providers.aws.provider import AwsProvider
 from sky.providers.base import Context, Kind, Provider, Refused, Setup
 from sky.providers.container.provider import ContainerProvider
 from sky.providers.fake.provider import FakeProvider, separate_worlds
@@ -84,6 +85,7 @@ def standard(environ: Mapping[str, str] = os.environ) -> Registry:
         ContainerProvider.kind: Kind.of(ContainerProvider),
         kubernetes.KIND.kind: kubernetes.KIND,
         SshProvider.kind: Kind.of(SshProvider),
+        AwsProvider.kind: Kind.of(AwsProvider),
     }
     if environ.get(FAKE_VARIABLE) == "1":
         kinds[FakeProvider.kind] = separate_worlds()
