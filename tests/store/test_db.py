@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 from tests.store.support import empty, execution_row, inline, task_row, wakes
 
 from sky.domain.errors import Busy, NotFound, StorageFull
@@ -23,7 +24,7 @@ from sky.kit.clock import ManualClock, SystemClock
 from sky.store import schema
 from sky.store.commits import Committed
 from sky.store.db import Database
-from sky.store.engine import explain
+from sky.store.engine import explain, make_engine
 from sky.store.line import PASSES_PER_COMMIT_MAX, VERBS_PER_COMMIT_MAX, WRITES_WAITING_MAX
 from sky.store.tx import ConflictError, Tx
 
@@ -494,3 +495,12 @@ def test_a_choice_between_two_transactions_is_a_conflict(state: str) -> None:
 
     clash = Clash("could not serialize access due to concurrent update")
     assert isinstance(explain(sa.exc.OperationalError("UPDATE", {}, clash)), ConflictError)
+
+
+def test_what_was_to_be_written_is_not_in_the_words_of_a_failure(database_url: str) -> None:
+    engine = make_engine(database_url, writer=True)
+    with engine.connect() as connection, pytest.raises(DBAPIError) as failed:
+        connection.execute(sa.text("SELECT :value FROM nowhere"), {"value": "canary-value"})
+    engine.dispose()
+    assert "nowhere" in str(failed.value)
+    assert "canary-value" not in str(failed.value)

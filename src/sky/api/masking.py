@@ -28,8 +28,9 @@ class Masking:
         self._node_secret = node_secret
         self._flows: dict[Key, Flow] = {}
 
-    def report(self, node_id: str, report: Report) -> Report:
-        """A report without secrets."""
+    def report(self, node_id: str, report: Report, masks: Masks | None = None) -> Report:
+        """A report without secrets. ``masks``: those of its node; None: those of the daemon will do."""
+        masks = masks or self.masks
         if not report.console and not any(x.error for x in (*report.phases, *report.outcomes)):
             return report
         if self._node_secret is not None and report.console:
@@ -38,36 +39,36 @@ class Masking:
                 self.masks.add([own])
         return msgspec.structs.replace(
             report,
-            console=tuple(self._console(node_id, lines) for lines in report.console),
+            console=tuple(self._console(node_id, lines, masks) for lines in report.console),
             phases=tuple(
-                msgspec.structs.replace(phase, error=self.masks.hide(phase.error)) if phase.error else phase
+                msgspec.structs.replace(phase, error=masks.hide(phase.error)) if phase.error else phase
                 for phase in report.phases
             ),
-            outcomes=tuple(map(self._outcome, report.outcomes)),
+            outcomes=tuple(_outcome(outcome, masks) for outcome in report.outcomes),
         )
 
-    def _outcome(self, outcome: Outcome) -> Outcome:
-        error = outcome.error
-        if error is None:
-            return outcome
-        hide = self.masks.hide
-        shown = ErrorInfo(
-            code=error.code,
-            message=hide(error.message),
-            type=error.type,
-            traceback=hide(error.traceback),
-        )
-        return msgspec.structs.replace(outcome, error=shown)
-
-    def _console(self, node_id: str, lines: ConsoleLines) -> ConsoleLines:
+    def _console(self, node_id: str, lines: ConsoleLines, masks: Masks) -> ConsoleLines:
         key = (node_id, lines.execution, lines.stream)
-        flow = self._flows.pop(key, None) or Flow(self.masks)
+        flow = self._flows.pop(key, None) or Flow(masks)
         content = "".join(_pieces(flow, lines.content))
         if flow.open:
             while len(self._flows) >= FLOWS_MAX:
                 del self._flows[next(iter(self._flows))]
             self._flows[key] = flow
         return lines if content == lines.content else msgspec.structs.replace(lines, content=content)
+
+
+def _outcome(outcome: Outcome, masks: Masks) -> Outcome:
+    error = outcome.error
+    if error is None:
+        return outcome
+    shown = ErrorInfo(
+        code=error.code,
+        message=masks.hide(error.message),
+        type=error.type,
+        traceback=masks.hide(error.traceback),
+    )
+    return msgspec.structs.replace(outcome, error=shown)
 
 
 def _pieces(flow: Flow, content: str) -> list[str]:

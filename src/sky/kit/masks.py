@@ -34,9 +34,11 @@ class Masks:
     """The values that are known, and how text looks without them and without what looks like them.
 
     They are learnt in one thread while others hide them: a set of values never changes, it is replaced.
+    ``beside``: what those hide is hidden here too.
     """
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
+    def __init__(self, values: Iterable[str] = (), *, beside: Masks | None = None) -> None:
+        self._beside = beside
         self._learning = threading.Lock()
         self._values: dict[str, None] = {}
         self._known: re.Pattern[str] | None = None
@@ -66,6 +68,8 @@ class Masks:
         found: list[Span] = []
         if self._known is not None:
             found += (match.span() for match in self._known.finditer(text))
+        if self._beside is not None:
+            return _apart([*found, *self._beside.spans(text)])
         for _, hints, shape in secrets.SHAPES:
             if any(hint in text for hint in hints):
                 found += (match.span(1 if shape.groups else 0) for match in shape.finditer(text))
@@ -82,7 +86,7 @@ class Masks:
                 if text.endswith(value[:count]):
                     most = count
                     break
-        return most
+        return most if self._beside is None else max(most, self._beside.begun(text))
 
 
 class Flow:

@@ -51,6 +51,7 @@ def make_engine(
         url,
         json_serializer=_serialize,
         json_deserializer=_parse,
+        hide_parameters=True,  # what is written may be a secret, and failures are logged
         pool_size=1 if writer else READER_THREADS,
         max_overflow=0 if writer else 2,
         **_options(url, writer=writer),

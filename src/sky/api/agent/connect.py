@@ -19,6 +19,7 @@ from litestar import websocket
 from litestar.connection import WebSocket
 
 from sky.api.agent.door import agent_of, unit_of
+from sky.api.agent.secrets import TaskMasks
 from sky.api.agent.sockets import LOST, hang_up, refuse
 from sky.api.unit import Services
 from sky.domain.errors import Busy, Forbidden, SkyError
@@ -80,6 +81,7 @@ class _Line:
         self._ping_s = 5.0
         self._window = 0
         self._seen_s = -SEEN_SECONDS
+        self._masks = TaskMasks(unit.db, unit.masking.masks, row.compute_id)
         self.replaced = asyncio.Event()
 
     async def serve(self) -> None:
@@ -142,7 +144,8 @@ class _Line:
     async def _record(self, report: agent.Report) -> None:
         """Write a report down, or where that cannot be, all of it that can: it would be said for ever."""
         boot = self._boot
-        report = self._unit.masking.report(self._node_id, report)
+        masks = await self._masks.of(report)
+        report = self._unit.masking.report(self._node_id, report, masks)
         if await self._written(lambda tx, node, said: reports.record(tx, node, boot, said), report):
             return
         for piece in reports.apart(report):

@@ -21,6 +21,9 @@ from sky.store.schema_requests import cluster_jobs, clusters
 from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
 
+SECRETIVE_JOBS_MAX = 1_000
+"""Of so many of a cluster's newest jobs the secrets are hidden."""
+
 
 def find(connection: sa.Connection, cluster_id: str) -> Row | None:
     """The cluster with that id."""
@@ -37,6 +40,25 @@ def of_compute(connection: sa.Connection, compute_id: str) -> Row | None:
     """The live cluster whose compute that is."""
     query = sa.select(clusters).where(clusters.c.compute_id == compute_id, clusters.c.removed_us.is_(None))
     return one(connection, query)
+
+
+def owning(connection: sa.Connection, compute_id: str) -> str | None:
+    """The id of the cluster whose compute that is or was."""
+    owner = connection.execute(sa.select(computes.c.owner).where(computes.c.id == compute_id)).scalar()
+    kind, _, cluster_id = (owner or "").partition("/")
+    return cluster_id if kind == "clusters" else None
+
+
+def secrets_of(connection: sa.Connection, cluster_id: str) -> set[str]:
+    """The values of the secrets of a cluster's newest jobs."""
+    query = (
+        sa.select(cluster_jobs.c.body["secrets"].label("secrets"))
+        .where(cluster_jobs.c.cluster_id == cluster_id)
+        .order_by(cluster_jobs.c.number.desc())
+        .limit(SECRETIVE_JOBS_MAX)
+    )
+    found: list[Mapping[str, str]] = [row["secrets"] or {} for row in many(connection, query)]
+    return {value for secrets in found for value in secrets.values()}
 
 
 def live(connection: sa.Connection, owner: str | None, limit: int) -> list[Row]:
