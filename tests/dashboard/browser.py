@@ -67,7 +67,7 @@ class Browser:
     def tab(self, url: str) -> Tab:
         """A new tab for the daemon at ``url``."""
         made = httpx2.put(f"{self._url}/json/new?about:blank", trust_env=False, timeout=DEADLINE_S).json()
-        return Tab(connect(made["webSocketDebuggerUrl"], max_size=None, proxy=None), url)
+        return Tab(connect(made["webSocketDebuggerUrl"], max_size=None, proxy=None, legacy=True), url)
 
     def close(self) -> None:
         """End it."""

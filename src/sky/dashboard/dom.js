@@ -102,17 +102,17 @@ export function time(value) {
 export function ago(date) {
   const seconds = (Date.now() - date.getTime()) / 1000;
   if (Math.abs(seconds) < 2) return "now";
-  return seconds > 0 ? `${lasted(seconds)} ago` : `in ${lasted(-seconds)}`;
+  return seconds > 0 ? `${lasted(seconds, true)} ago` : `in ${lasted(-seconds, true)}`;
 }
 
-export function lasted(seconds) {
+export function lasted(seconds, roughly = false) {
   if (!(seconds >= 0)) return "–";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   for (const [size, unit] of UNITS) {
     if (seconds < size) continue;
     const whole = Math.floor(seconds / size);
     const left = UNITS[UNITS.findIndex(([one]) => one === size) + 1];
-    const more = left && whole < 10 ? Math.floor((seconds % size) / left[0]) : 0;
+    const more = left && whole < 10 && !(roughly && size <= 60) ? Math.floor((seconds % size) / left[0]) : 0;
     return more ? `${whole} ${unit} ${more} ${left[1]}` : `${whole} ${unit}`;
   }
   return "0 s";
@@ -196,7 +196,7 @@ export function table(label, columns, rows, key) {
 }
 
 export function section(title, ...content) {
-  return h("section", { "data-key": `s${title}`, "aria-label": title }, h("h2", {}, title), ...content);
+  return h("section", { "data-key": `s${title}` }, h("h2", {}, title), ...content);
 }
 
 /** Names and their values. */

@@ -6,7 +6,7 @@
 import { events, Refusal } from "./api.js";
 
 const FIRST_MS = 500;
-const LAST_MS = 15000;
+const LAST_MS = 5000;
 export const STATES = [
   "compute.created", "compute.bound", "compute.adopted", "compute.provisioning", "compute.ready", "compute.degraded", "compute.recovering",
   "compute.failed", "compute.resized",

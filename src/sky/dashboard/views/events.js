@@ -13,13 +13,13 @@ export async function console_(page) {
   page.show("Console",
     h("p", { class: "lead" }, of ? "Everything its nodes have printed, and what they print now." : "What any node prints from now on. Name a compute to see all that it has printed."),
     h("div", { class: "inline" }, field("Compute", place, "Its name or id."), button("Clear", () => log.clear())), log.box);
-  await follow({ types: "node.console", ...(of ? { compute: of } : {}) }, {
+  follow({ types: "node.console", ...(of ? { compute: of } : {}) }, {
     signal: page.signal,
     heed: ({ data }) => {
       const rank = data.rank ?? 0;
       for (const text of data.content.split("\n")) log.add(`${of ? "" : `${data.compute.slice(-6)} `}[${rank}] ${text}`, data.stream === "stderr" ? "err" : `rank${rank % COLOURS_OF_RANKS}`);
     },
-  });
+  }).catch((error) => page.fail(error));
 }
 
 const told = ({ type, compute, node, task, at, ...rest }) =>
@@ -42,12 +42,12 @@ export async function events(page) {
     ], found, (one) => one.id) : empty("Nothing has happened since this page was opened.", "Events come as they happen:", "sky compute create first --provider local"));
   };
   show();
-  await follow({ types: STATES.join(","), ...(of ? { compute: of } : {}) }, {
+  follow({ types: STATES.join(","), ...(of ? { compute: of } : {}) }, {
     signal: page.signal,
     heed: (event) => {
       found.unshift({ ...event, came: new Date().toISOString() });
       found.length = Math.min(found.length, MOST);
       waiting ||= setTimeout(show, 200);
     },
-  });
+  }).catch((error) => page.fail(error));
 }

@@ -1,0 +1,220 @@
+"""The dashboard in a real browser: every page shows what there is and takes none of it for markup, reads on a
+phone and to whoever does not see; it moves by itself, and lets in by token."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from tests.dashboard.browser import DESK, PHONE, Tab
+from tests.dashboard.conftest import CANARY, Fleet
+
+from sky.api.dashboard import PAGES, files
+
+pytestmark = pytest.mark.real
+AXE = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+RULES = {
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+    "resultTypes": ["violations"],
+}
+HARMLESS = "!window.hacked && !document.querySelector('main img, main script')"
+WIDER = "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) - innerWidth"
+
+
+def dark(tab: Tab, on: bool) -> None:
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
+    tab.send("Emulation.setEmulatedMedia", features=[scheme])
+
+
+def broken_rules(tab: Tab) -> list[str]:
+    """Which rules of accessibility the page breaks, and where."""
+    tab.run(f"window.axe || (0, eval)({json.dumps(AXE)}), 0")
+    return tab.run(
+        f"axe.run(document, {json.dumps(RULES)}).then((r) => r.violations.map((v) => "
+        "`${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.target} ${n.failureSummary}`).join('; ')}`))"
+    )
+
+
+def pages(fleet: Fleet) -> list[tuple[str, str]]:
+    """Every page, and what it must say."""
+    return [
+        ("", "its script ended with 3"),
+        ("clusters", "first"),
+        ("clusters/first", CANARY),
+        ("clusters/first/jobs/1", f"printed {CANARY}"),
+        ("clusters/nosuch", "There is no cluster nosuch."),
+        ("computes", "machines"),
+        (f"computes/{fleet.compute}", "Rank 0"),
+        ("tasks", "failed"),
+        (f"tasks/{fleet.task}", CANARY),
+        (f"console?compute={fleet.compute}", "Everything its nodes have printed"),
+        (f"events?compute={fleet.compute}", "node.ready"),
+        ("requests?show=all", CANARY),
+        (f"requests/{fleet.failed}", CANARY),
+        (f"requests/{fleet.launched}", "succeeded"),
+        ("launch", "Which machine would it get?"),
+        ("jobs", f"what={CANARY}"),
+        (f"jobs/{fleet.job}", CANARY),
+        ("prices", CANARY),
+        ("accounts", "they add up"),
+        (f"accounts/{fleet.account}", CANARY),
+        ("users", "sky user create ada"),
+        ("settings", "What the loops decided last"),
+        ("login", "An admin makes one with"),
+    ]
+
+
+def test_every_page_shows_what_there_is_and_runs_nothing_of_it(tab: Tab, fleet: Fleet) -> None:
+    tab.open()
+    tab.run(f"sessionStorage.setItem('sky.key', {fleet.customer.key!r})")
+    shown = pages(fleet)
+    assert {page.split("?")[0].split("/")[0] for page, _ in shown} == {"", *PAGES}
+    broken: list[str] = []
+    for number, (page, words) in enumerate(shown):
+        dark(tab, number % 2 == 1)
+        if number % 4 == 0:
+            tab.open(page)
+        else:
+            tab.go(page)
+        tab.says(words)
+        broken += [f"{page}: {rule}" for rule in broken_rules(tab)]
+        tab.screen(PHONE)
+        assert tab.run(WIDER) <= 0, f"{page} is wider than a phone"
+        tab.screen(DESK)
+        assert tab.run(HARMLESS), page
+        assert tab.errors == [], page
+    assert broken == []
+    ours = (f"{tab.url}/", "data:")
+    assert [url for url in tab.asked if not url.startswith(ours)] == [], "it asks nobody else"
+
+
+def test_addresses_run_nothing(tab: Tab) -> None:
+    for page in (
+        f"clusters/{quote(CANARY, safe='')}",
+        f"tasks?state={quote(CANARY)}",
+        f"requests/{quote(CANARY, safe='')}",
+    ):
+        tab.open(page)
+        assert tab.run(HARMLESS), page
+    tab.open(f"login?next={quote('//elsewhere.example/' + CANARY)}")
+    assert tab.run(HARMLESS)
+
+
+def test_a_page_moves_by_itself_also_after_the_daemon_died(stranger: Tab, fleet: Fleet) -> None:
+    tab = stranger
+    tab.open("login")
+    tab.run(f"sessionStorage.setItem('sky.token', {fleet.daemon.made('moves', 'admin')!r})")
+    tab.open("computes/machines")
+    tab.says("✓\nlive")
+    tab.until("document.querySelectorAll('.gauge').length", lambda count: count >= 3)
+    tab.run("window.stays = 1")
+    fleet.api.http.patch("/v1/computes/machines", json={"nodes": {"desired": 2}}, headers={"if-match": "*"})
+    tab.says("Rank 1")
+    fleet.daemon.kill()
+    fleet.daemon.start()
+    fleet.api.http.patch("/v1/computes/machines", json={"nodes": {"desired": 1}}, headers={"if-match": "*"})
+    tab.until("document.querySelector('main .facts').innerText", lambda text: "1 of 1" in text)
+    assert tab.run("window.stays") == 1, "it was not loaded again"
+
+
+def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet) -> None:
+    tab.open("launch")
+    tab.send("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    assert tab.run("document.activeElement.textContent") == "Skip to the content"
+    for name, text in (
+        ("cluster", "first"),
+        ("cpus", "many"),
+        ("run", "echo $GREETING from a form"),
+        ("envs", "GREETING=hello"),
+    ):
+        tab.run(f"document.querySelector('[name={name}]').focus()")
+        tab.send("Input.insertText", text=text)
+    tab.run("document.querySelector('button.main').click()")
+    tab.says('cpus is a number, or one with a + for at least; it is "many"')
+    tab.run("document.querySelector('[name=cpus]').value = '1+'")
+    tab.run("[...document.querySelectorAll('form button')].at(-1).click()")
+    tab.says("✓ taken")
+    tab.run("document.querySelector('button.main').click()")
+    tab.says("launch on first")
+    tab.until("[...document.querySelectorAll('main a')].some((a) => /^job \\d/.test(a.textContent))")
+    tab.run("[...document.querySelectorAll('main a')].find((a) => /^job \\d/.test(a.textContent)).click()")
+    tab.says("hello from a form")
+    tab.run("document.querySelector('nav a').focus()")
+    tab.send(
+        "Input.dispatchKeyEvent", type="keyDown", key="ArrowDown", code="ArrowDown", windowsVirtualKeyCode=40
+    )
+    assert tab.run("document.activeElement.textContent") == "Clusters"
+
+
+def test_others_come_in_with_a_token_and_do_what_their_role_may(stranger: Tab, fleet: Fleet) -> None:
+    viewer = fleet.daemon.made("looks", "viewer")
+    stranger.open("clusters/first")
+    assert stranger.run("location.pathname") == "/dashboard/login"
+    for given, words in (
+        ("sky_wrong", "the token is neither this daemon's nor of the form sky_"),
+        (viewer, "first"),
+    ):
+        stranger.run(f"document.querySelector('input').value = {given!r}")
+        stranger.run("document.querySelector('button.main').click()")
+        stranger.says(words)
+    stranger.until("location.pathname", lambda path: path == "/dashboard/clusters/first")
+    stranger.says("looks · viewer")
+    stranger.says("looks every few seconds")
+    links = stranger.run("[...document.querySelectorAll('nav a')].map((a) => a.textContent)")
+    assert "Clusters" in links
+    assert not {"Launch", "Computes", "Accounts"} & set(links)
+    assert stranger.run("document.querySelectorAll('main button').length") == 0, "a viewer changes nothing"
+    stranger.go("computes")
+    stranger.says("looks has the role viewer, and this page takes the role admin.")
+    stranger.go("")
+    stranger.says("yours")
+    kept = stranger.run("[localStorage.length, document.cookie, location.href]")
+    assert (kept[0], kept[1], viewer in kept[2]) == (0, "", False)
+    fleet.api.http.delete("/users/looks")
+    stranger.go("clusters")
+    stranger.until("location.pathname", lambda path: path == "/dashboard/login")
+    assert [url for url in stranger.asked if viewer in url] == []
+
+
+def test_files_are_told_to_anybody_under_a_strict_policy(fleet: Fleet) -> None:
+    with fleet.daemon.as_() as nobody:
+        page = nobody.get("/dashboard/clusters/any")
+        assert page.status_code == 200
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "<script>" not in page.text
+        assert " style=" not in page.text
+        for name, file in files().items():
+            answer = nobody.get(f"/dashboard/static/{name}")
+            assert (answer.content, answer.headers["content-type"]) == (file.content, file.media)
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            again = nobody.get(f"/dashboard/static/{name}", headers={"if-none-match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+        missing = nobody.get("/dashboard/custers")
+        assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+        assert "did you mean 'clusters'?" in missing.json()["message"]
+        assert nobody.get("/dashboard/static/..%2f..%2fapi%2fdashboard.py").status_code == 404
+        assert nobody.get("/api/summary").status_code == 401
+        lead = nobody.get("/", headers={"accept": "text/html,*/*"}, follow_redirects=False)
+        assert (lead.status_code, lead.headers["location"]) == (307, "/dashboard/")
+        assert nobody.get("/", headers={"accept": "application/json"}).status_code == 404
+
+
+def test_the_summary_is_of_everybody_to_admins_and_of_their_own_to_others(fleet: Fleet) -> None:
+    told = fleet.api.http.get("/api/summary", params={"days": 7}).json()
+    assert told["everybody"] is True
+    assert told["nodes_ready"] >= 2
+    assert len(told["days"]) == 7
+    assert told["days"][-1]["day"] >= told["month"]
+    kinds = {one["kind"] for one in told["failures"]}
+    assert kinds == {"job", "request", "task"}
+    [job] = [one for one in told["failures"] if one["kind"] == "job"]
+    assert (job["cluster"], job["id"], job["name"]) == ("first", "1", CANARY)
+    with fleet.daemon.as_(fleet.daemon.made("owns-nothing")) as other:
+        own = other.get("/api/summary").json()
+    assert (own["everybody"], own["nodes_total"], own["failures"], own["jobs_running"]) == (False, 0, [], 0)
+    assert httpx2.get(f"{fleet.daemon.local}/api/summary?days=93", trust_env=False).status_code == 400
