@@ -47,6 +47,7 @@ class Access:
         self._private_keys = _of_all(credentials, *_KEYS)
         self._passphrases = _of_all(credentials, *_PASSPHRASES)
         self._passwords = _of_all(credentials, *_PASSWORDS)
+        self._opened: dict[str, asyncssh.SSHKey] = {}
         self._known = _known_hosts(config.known_hosts)
 
     async def connect(self, way: tuple[Place, ...]) -> Login:
@@ -56,9 +57,10 @@ class Access:
             before: asyncssh.SSHClientConnection | None = None
             for place in way:
                 key = _Shown(self._trusted(place))
+                identity = await self._identity(place)
                 try:
                     async with asyncio.timeout(seconds):
-                        before = await self._log_in(place, key, before)
+                        before = await self._log_in(place, key, identity, before)
                 except _UNREACHABLE as error:
                     raise self._failed(place, way, key, error) from error
                 opened.callback(before.abort)
@@ -69,7 +71,11 @@ class Access:
         return Login(before, kept)
 
     async def _log_in(
-        self, place: Place, key: _Shown, tunnel: asyncssh.SSHClientConnection | None
+        self,
+        place: Place,
+        key: _Shown,
+        identity: dict[str, Any],
+        tunnel: asyncssh.SSHClientConnection | None,
     ) -> asyncssh.SSHClientConnection:
         config = self._config
         options: dict[str, Any] = {
@@ -83,7 +89,7 @@ class Access:
             "keepalive_interval": config.keepalive_seconds,
             "keepalive_count_max": SILENCES_MAX,
             "compression_algs": ["none"],
-            **self._identity(place),
+            **identity,
         }
         if place.user is not None:
             options["username"] = place.user
@@ -91,7 +97,7 @@ class Access:
             options["tunnel"] = tunnel
         return await asyncssh.connect(place.address, **options)
 
-    def _identity(self, place: Place) -> dict[str, Any]:
+    async def _identity(self, place: Place) -> dict[str, Any]:
         """What is tried to be let in."""
         password = _for(self._passwords, place)
         text = _for(self._private_keys, place)
@@ -100,7 +106,10 @@ class Access:
         if not own:
             options |= {"agent_path": None, "client_keys": None}
         if text is not None:
-            options["client_keys"] = [self._private_key(place, text)]
+            if text not in self._opened:
+                # A passphrase is made slow to try.
+                self._opened[text] = await asyncio.to_thread(self._private_key, place, text)
+            options["client_keys"] = [self._opened[text]]
         return options
 
     def _private_key(self, place: Place, text: str) -> asyncssh.SSHKey:

@@ -35,8 +35,7 @@ class Remembered:
     """What a host was last seen to have."""
 
     facts: Facts | None = None
-    nodes: tuple[Seen, ...] = ()
-    told: str = ""
+    nodes: dict[str, Seen] = field(default_factory=dict[str, Seen])
 
 
 @dataclass

@@ -125,6 +125,7 @@ class Machines:
         except Refused:
             _kept(lambda: self._records.forget(order.tag))
             raise
+        host.remembered.nodes[order.tag] = seen
         return self._machine(host, seen)
 
     async def _elsewhere(self, pool: Pool, order: LaunchOrder, wanted: Reached | None) -> Machine | None:
@@ -206,6 +207,7 @@ class Machines:
         async def look(host: Reached) -> Machine | None:
             answer = await host.ask(host.commands.look(tag))
             for seen in answer.nodes():
+                host.remembered.nodes[tag] = seen
                 self._look_after(pool, host, seen, tell=None)
                 return self._machine(host, seen)
             return None
@@ -225,11 +227,12 @@ class Machines:
 
         async def ask(host: Reached) -> tuple[Seen, ...]:
             answer = await host.ask(host.commands.listing())
-            host.remembered.nodes = answer.nodes()
+            nodes = answer.nodes()
+            host.remembered.nodes = {seen.tag: seen for seen in nodes}
             told = answer.field("told")
-            for seen in host.remembered.nodes:
+            for seen in nodes:
                 self._look_after(pool, host, seen, tell=told)
-            return host.remembered.nodes
+            return nodes
 
         answers = await each(hosts, ask)
         failures = [answer for answer in answers if isinstance(answer, HostFailure)]
@@ -238,7 +241,7 @@ class Machines:
         return tuple(
             self._machine(host, seen)
             for host, answer in zip(hosts, answers, strict=True)
-            for seen in (host.remembered.nodes if isinstance(answer, HostFailure) else answer)
+            for seen in (host.remembered.nodes.values() if isinstance(answer, HostFailure) else answer)
         )
 
     def _look_after(self, pool: Pool, host: Reached, seen: Seen, tell: str | None) -> None:

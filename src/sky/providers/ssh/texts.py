@@ -126,7 +126,9 @@ there="$home"
 while [ ! -d "$there" ]; do there=$(dirname "$there"); done
 printf 'disk_kb\t%s\n' "$(df -Pk "$there" | awk 'NR == 2 { print $4 }')"
 used=0
-for place in "$home"/places/*; do [ -d "$home/$(readlink "$place")" ] && used=$((used + 1)); done
+for place in "$home"/places/*; do
+    [ -L "$place" ] && [ -d "$home/$(readlink "$place")" ] && used=$((used + 1))
+done
 printf 'used\t%s\n' "$used"
 command -v nvidia-smi >/dev/null 2>&1 && timeout 5 nvidia-smi --query-gpu=name,memory.total \
     --format=csv,noheader,nounits </dev/null 2>/dev/null | sed 's/^/gpu	/'
