@@ -161,6 +161,19 @@ def test_buying_is_repeated_until_its_time_is_over() -> None:
     assert broken.deleting_us == NOW + SECOND
 
 
+def test_what_a_provider_said_of_a_machine_is_told_when_it_is_late() -> None:
+    error = {"code": "busy", "message": "its disk is not there", "details": {"reason": plan.COMING}}
+    one = node(state=n.CONNECTING, launched_us=NOW, connect_deadline_us=NOW + SECOND, last_error=error)
+    (broken,) = plan.plan(case(one), NOW + SECOND).actions
+    assert isinstance(broken, n.NodeBroken)
+    assert "did not call in time; its disk is not there" in broken.last_error["message"]
+    other = {**error, "details": None}
+    one = node(state=n.CONNECTING, launched_us=NOW, connect_deadline_us=NOW + SECOND, last_error=other)
+    (broken,) = plan.plan(case(one), NOW + SECOND).actions
+    assert isinstance(broken, n.NodeBroken)
+    assert broken.last_error["message"].endswith("did not call in time"), "of another time"
+
+
 @pytest.mark.parametrize(
     ("state", "limit_s", "words"),
     [(n.CONNECTING, 240, "did not call in time"), (n.BOOTSTRAPPING, 240 + 900, "not ready in time")],

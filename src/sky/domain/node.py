@@ -62,7 +62,7 @@ class NodePassedOver(Fact):
 
 @dataclass(frozen=True, slots=True)
 class NodeNoted(Fact):
-    """Nothing could be bought, or there was no answer; it is tried again."""
+    """Nothing could be bought, there was no answer, or the machine does not run yet; it is tried again."""
 
     last_error: Any
 
@@ -186,7 +186,7 @@ _BOUGHT = frozenset({PROVISIONING, CONNECTING, BOOTSTRAPPING, READY, DRAINING})
 MOVES: Table = {
     NodeBound: Move(frozenset({REQUESTED}), PROVISIONING, "node.provisioning"),
     NodePassedOver: Move(frozenset({PROVISIONING}), REQUESTED, "node.requested"),
-    NodeNoted: Move(frozenset({REQUESTED, PROVISIONING}), None, None),
+    NodeNoted: Move(frozenset({REQUESTED, PROVISIONING, CONNECTING}), None, None),
     NodeLaunched: Move(frozenset({PROVISIONING}), CONNECTING, "node.connecting"),
     NodeConnected: Move(frozenset({PROVISIONING, CONNECTING}), BOOTSTRAPPING, "node.bootstrapping"),
     NodeReconnected: Move(_BOUGHT, None, None),

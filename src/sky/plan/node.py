@@ -6,6 +6,7 @@ Follows: an offer is written down before it is bought, so that a repeat buys the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,8 @@ SILENT_US = 12_000_000
 LEASE_MARGIN_US = 30_000_000
 """How much longer than an agent's lease we wait before taking it for granted that it has ended itself."""
 OFFERS_WAIT_US = 1_000_000
+COMING = "coming"
+"""The reason of what is written down of a machine that is there and does not run yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +164,19 @@ def _coming(case: NodeCase, now_us: int) -> Decision[Action]:
         deadline = launched + case.connect_timeout_us + case.bootstrap_timeout_us
         late = "its environment was not ready in time"
     if now_us >= deadline:
-        return _broken(case, now_us, late)
+        return _broken(case, now_us, late + _why_late(node))
     waited_us = max(PROBE_COMING_US, now_us - launched)
     again_us = now_us + waited_us if waited_us <= PROBE_COMING_LONGEST_US else None
     return Decision((Probe(),), earliest(deadline, again_us), "waits for its agent")
+
+
+def _why_late(node: NodeView) -> str:
+    """What its provider said last of a machine that was not there in time."""
+    told: Mapping[str, Any] = node.last_error or {}
+    details: Mapping[str, Any] = told.get("details") or {}
+    if node.state != n.CONNECTING or details.get("reason") != COMING:
+        return ""
+    return f"; {told.get('message')}"
 
 
 def _broken(case: NodeCase, now_us: int, why: str) -> Decision[Action]:

@@ -39,7 +39,7 @@ from sky.verbs.attempts import error_value
 
 CALL_S_MAX = 120.0
 PREEMPTED = "preempted"
-"""What a provider says of a machine that it has taken back."""
+"""How a provider begins what it says of a machine that it has taken back."""
 ENDING_FIRST_US = 50_000
 ENDING_LONGEST_US = 5 * SECOND_US
 REFUSED_AGAIN_US = 30 * SECOND_US
@@ -210,7 +210,7 @@ class Nodes(OuterLoop):
         except (AgainLater, Refused, Gone, TimeoutError) as error:
             return Done(f"{why}; its provider does not say: {error}", next_us)
         if machine is not None and machine.state != "gone":
-            return Done(why, next_us)
+            return _waits(node, machine.reason, why, next_us)
         launched_us = node.launched_us or node.created_us
         if machine is None and not _settled(provider, launched_us, now_us):
             return Done(f"{why}; not listed yet", next_us)
@@ -218,7 +218,7 @@ class Nodes(OuterLoop):
         error = error_value("node_lost", f"the machine of node {node.id} is gone: {reason}", retryable=True)
         if node.ready_us is None:
             # A machine that was taken away says nothing about whether another one will do.
-            code = "node_lost" if reason == PREEMPTED else "capability_mismatch"
+            code = "node_lost" if reason.partition(":")[0] == PREEMPTED else "capability_mismatch"
             broken = error_value(code, f"node {node.id} ended before it was ready: {reason}", retryable=True)
             return Done(reason, None, lambda tx: _apply(tx, node, n.NodeBroken(node.id, now_us, broken)))
         return Done(reason, None, lambda tx: _apply(tx, node, n.NodeLost(node.id, error, now_us)))
@@ -259,6 +259,17 @@ class Nodes(OuterLoop):
                 tx.apply(c.DeletionFailed(node.compute_id, error))
 
         return Done(message, now_us + again, write)
+
+
+def _waits(node: NodeView, reason: str | None, why: str, next_us: int | None) -> Done:
+    """The machine is there. Why it does not run yet is written down, for whoever asks."""
+    if reason is None or node.state != n.CONNECTING:
+        return Done(why, next_us)
+    message = f"its machine does not run yet: {reason}"
+    if (node.last_error or {}).get("message") == message:
+        return Done(f"{why}; {message}", next_us)
+    noted = n.NodeNoted(node.id, error_value("busy", message, retryable=True, reason=plan.COMING))
+    return Done(f"{why}; {message}", next_us, lambda tx: _apply(tx, node, noted))
 
 
 def _settled(provider: Provider, launched_us: int, now_us: int) -> bool:
