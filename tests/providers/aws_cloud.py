@@ -1,7 +1,7 @@
-"""EC2 on this computer: moto as a process, behind a door that can lose answers, be late, refuse, or be silent.
+"""EC2 on this computer: moto as a process, behind a door that loses answers, is late, refuses, or is silent.
 
-Decides: what a test may arrange, and that a purchase with the same client token is one purchase, as it is with
-AWS. Never: leaves this computer, or changes what moto says of what was not arranged.
+Decides: what a test may arrange, and that a purchase with the same client token is one purchase, as it is
+with AWS. Never: leaves this computer, or changes what moto says of what was not arranged.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class AwsCloud:
     hidden: bool = False
     silent_regions: set[str] = field(default_factory=set)
     prices: dict[str, dict[str, str]] = field(default_factory=dict)
-    on_run: Callable[[str, str, bytes], None] | None = None
+    on_run: Callable[[str, bytes], None] | None = None
+    on_end: Callable[[str], None] | None = None
     released: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ class AwsCloud:
         self.calls.clear()
         self.silent_regions.clear()
         self.prices.clear()
-        self.hidden, self.on_run = False, None
+        self.hidden, self.on_run, self.on_end = False, None, None
         self.released.set()
         self.released = threading.Event()
 
@@ -155,7 +156,13 @@ class AwsCloud:
             asked["UserData.Value"] = base64.b64encode(asked["UserData.Value"].encode()).decode()
             body = urlencode(asked).encode()
             headers = {**headers, "Content-Length": str(len(body))}
-        return self._forward(headers, body)
+        if action in {"StopInstances", "TerminateInstances"} and self.on_end is not None:
+            self.on_end(parse_qs(body.decode())["InstanceId.1"][0])
+        status, content = self._forward(headers, body)
+        if action == "StartInstances" and self.on_run is not None:
+            machine = parse_qs(body.decode())["InstanceId.1"][0]
+            self.on_run(machine, self.user_data(machine, region))
+        return status, content
 
     def _run(self, region: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         asked = parse_qs(body.decode())
@@ -171,7 +178,7 @@ class AwsCloud:
             if self.on_run is not None:
                 found = re.search(rb"<instanceId>(.*?)</instanceId>", content)
                 assert found is not None
-                self.on_run(region, found[1].decode(), base64.b64decode(asked["UserData"][0]))
+                self.on_run(found[1].decode(), base64.b64decode(asked["UserData"][0]))
         return status, content
 
     def _forward(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
@@ -240,7 +247,7 @@ class Door(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         """Nothing is said of a request."""
 
 
