@@ -77,13 +77,7 @@ def make(home: Path, run: Path) -> tuple[Podman, subprocess.Popen[bytes]]:
     """An engine, and its registry with an image. ``run``, where it keeps what runs, has a short name: whoever
     ends a container for podman is told it on a command line, where podman takes fifty characters at most."""
     podman = configured(home, run, f"127.0.0.1:{free_port()}")
-    (home / "registry.yml").write_text(
-        "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\n"
-        f"storage: {{filesystem: {{rootdirectory: {home}/registry}}}}\nhttp: {{addr: '{podman.registry}'}}\n"
-    )
-    with (home / "registry.log").open("wb") as log:
-        command = [*DIES_WITH_US, "docker-registry", "serve", str(home / "registry.yml")]
-        registry = subprocess.Popen(command, stdout=log, stderr=log)
+    registry = serve_registry(podman)
     changes = ('ENTRYPOINT ["/bin/false"]', "ENV FROM_IMAGE=yes", "WORKDIR /tmp", "USER 1234")
     podman(
         "import",
@@ -91,15 +85,32 @@ def make(home: Path, run: Path) -> tuple[Podman, subprocess.Popen[bytes]]:
         str(packed(home)),
         podman.image,
     )
+    push(podman)
+    return podman, registry
+
+
+def serve_registry(podman: Podman) -> subprocess.Popen[bytes]:
+    """The registry that an engine is configured for."""
+    home = podman.home
+    (home / "registry.yml").write_text(
+        "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\n"
+        f"storage: {{filesystem: {{rootdirectory: {home}/registry}}}}\nhttp: {{addr: '{podman.registry}'}}\n"
+    )
+    with (home / "registry.log").open("wb") as log:
+        command = [*DIES_WITH_US, "docker-registry", "serve", str(home / "registry.yml")]
+        return subprocess.Popen(command, stdout=log, stderr=log)
+
+
+def push(podman: Podman) -> None:
+    """Bring the image to the registry, once that listens; the engine has it no more."""
     deadline = time.monotonic() + ASK_S
     while True:
         try:
             podman("push", "--quiet", podman.image)
             break
         except AssertionError:
-            assert time.monotonic() < deadline, (home / "registry.log").read_text()
+            assert time.monotonic() < deadline, (podman.home / "registry.log").read_text()
     podman("rmi", podman.image)
-    return podman, registry
 
 
 def configured(home: Path, run: Path, registry: str) -> Podman:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ import sky
 from sky.providers.container.body import HOME
 
 IMAGE = "localhost/node:1"
+BARE = "localhost/bare:1"
 START_S = 30.0
 STOP_S = 10.0
 
@@ -66,12 +68,22 @@ def running(home: Path) -> Iterator[Boxes]:
     run = Path(tempfile.mkdtemp(prefix="sky-run-"))
     podman = engine.configured(home, run, f"127.0.0.1:{free_port()}")
     podman("import", str(engine.packed(home)), IMAGE)
+    podman("import", str(_bare(home)), BARE)
     socket = run / "podman.sock"
     with served(home, podman, socket):
         yield Boxes(podman, socket)
     podman("rm", "--all", "--force", "--time", "0")
     podman("volume", "prune", "--force")
     shutil.rmtree(run, ignore_errors=True)
+
+
+def _bare(home: Path) -> Path:
+    """A file system with nothing that runs."""
+    (home / "bare").mkdir()
+    (home / "bare/empty").touch()
+    with tarfile.open(home / "bare.tar", "w") as archive:
+        archive.add(home / "bare", arcname=".")
+    return home / "bare.tar"
 
 
 @contextmanager

@@ -180,8 +180,7 @@ def podman(made: Box) -> dict[str, Any]:
             "pids": {"limit": PIDS_MAX},
         },
         "r_limits": [
-            {"type": f"RLIMIT_{name.upper()}", "soft": most, "hard": most}
-            for name, most in (made.limits or {}).items()
+            {"type": name, "soft": most, "hard": most} for name, most in (made.limits or {}).items()
         ],
         "restart_policy": "no",
         "no_new_privileges": True,

@@ -81,9 +81,10 @@ class Engine:
         body: bytes | None = None,
         *,
         media: str = "application/json",
-        seconds_max: float = ANSWER_SECONDS_MAX,
+        seconds_max: float | None = None,
     ) -> bytes:
         """One question and the whole answer to it."""
+        seconds_max = seconds_max or ANSWER_SECONDS_MAX
         async with self._answer(method, path, query, body, {"Content-Type": media}, seconds_max) as answer:
             content = await answer.content.read(ANSWER_BYTES_MAX + 1)
             while len(content) <= ANSWER_BYTES_MAX and (more := await answer.content.read(ANSWER_BYTES_MAX)):

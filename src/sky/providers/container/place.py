@@ -32,6 +32,7 @@ IDLE_SECONDS = 60
 START_TRIES_MAX = 500
 START_TRY_SECONDS = 0.02
 TCP_PORT, TLS_PORT = 2375, 2376
+SOCKETS = ("/run/podman/podman.sock", "/var/run/docker.sock")
 VARIABLES = ("CONTAINER_HOST", "DOCKER_HOST")
 FIELD = "config.engine"
 _ADDRESS = re.compile(r"tcp://(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?/?")
@@ -61,6 +62,13 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def there(place: Place) -> Place:
+    """The same place. Raises Refused where there is not even a socket."""
+    if place.path is not None and not Path(place.path).exists():
+        raise _wrong(f"{FIELD}: there is no socket {place.path}; is the engine's service running?")
+    return place
 
 
 def parse(address: str, credentials: Mapping[str, str], said_in: str = FIELD) -> Place:
@@ -110,7 +118,7 @@ def _sockets(environment: Mapping[str, str]) -> list[str]:
     """Where engines of this computer listen, those of whoever runs the daemon first."""
     own = environment.get("XDG_RUNTIME_DIR")
     mine = [f"{own}/podman/podman.sock", f"{own}/docker.sock"] if own and os.geteuid() != 0 else []
-    return [*mine, "/run/podman/podman.sock", "/var/run/docker.sock"]
+    return [*mine, *SOCKETS]
 
 
 def _listens(path: str) -> bool:

@@ -25,7 +25,7 @@ from sky.providers.container.config import CREDENTIALS, HOST, ContainerConfig
 from sky.providers.container.engine import Engine, Said
 from sky.providers.container.images import Images, full_name
 from sky.providers.container.offers import KIND, offers_of
-from sky.providers.container.place import Place, find, is_loopback, parse
+from sky.providers.container.place import Place, find, is_loopback, parse, there
 from sky.providers.container.shapes import Info, Inspected, Listed, Version, Volumes
 
 T = TypeVar("T")
@@ -35,6 +35,8 @@ BUSY_AGAIN_SECONDS = 0.5
 STOP_SECONDS_MAX = body.GRACE_SECONDS + 20.0
 LOG_LINES = 20
 BAD_REQUEST = 400
+NO_PROGRAM = ("executable file", "no such file", "not found")
+LIBPOD = "v4.0.0/libpod"
 
 
 class ContainerProvider:
@@ -179,7 +181,7 @@ class ContainerProvider:
         made = body.box(order, self._config, image, labels, gpus, here=engine.place.host is None)
         try:
             if gpus and await _is_podman(engine):
-                await engine.post("/libpod/containers/create", body.podman(made))
+                await engine.post(f"/{LIBPOD}/containers/create", body.podman(made))
             else:
                 await engine.post("/containers/create", body.docker(made), name=made.name)
         except Said as said:
@@ -236,12 +238,7 @@ class ContainerProvider:
             container = await self._told(self._inspected(engine, order.tag))
             if container is not None and machines.state_of(container.state.status) == "pending":
                 await self._told(_remove(engine, container.id))
-                raise Refused(
-                    f"the image {container.config.image} cannot run as a node, which needs /bin/sh: "
-                    f"{said.message}",
-                    "capability_mismatch",
-                    field="spec.image.base",
-                ) from said
+                raise _not_started(container.config.image, said) from said
         faults.point("container.launch.started")
         container = await self._told(self._inspected(engine, order.tag))
         if container is None:
@@ -277,7 +274,7 @@ class ContainerProvider:
 
     async def _engine(self) -> Engine:
         if self._config.engine is not None:
-            return Engine(parse(self._config.engine, self._setup.credentials))
+            return Engine(there(parse(self._config.engine, self._setup.credentials)))
         home, credentials = self._setup.context.home, self._setup.credentials
         try:
             return Engine(await asyncio.to_thread(find, home, os.environ, credentials))
@@ -348,6 +345,13 @@ async def _remove(engine: Engine, container_id: str) -> None:
 async def _is_podman(engine: Engine) -> bool:
     version = await engine.get("/version", Version)
     return any("podman" in part.name.lower() for part in version.components or ())
+
+
+def _not_started(image: str, said: Said) -> Refused:
+    if any(word in said.message.lower() for word in NO_PROGRAM):
+        message = f"the image {image} cannot run as a node, which needs /bin/sh: {said.message}"
+        return Refused(message, "capability_mismatch", field="spec.image.base")
+    return Refused(f"the engine cannot start a container of {image}: {said.message}", "capability_mismatch")
 
 
 def _lives(listed: Listed) -> bool:
