@@ -139,3 +139,13 @@ storages = sa.Table(
 """``cluster_id``: the cluster with which it goes; None: it stays."""
 _goes = storages.c.cluster_id.is_not(None)
 sa.Index("ix_storages_cluster", storages.c.cluster_id, sqlite_where=_goes, postgresql_where=_goes)
+
+archives = sa.Table(
+    "archives",
+    metadata,
+    sa.Column("owner", sa.String(64), primary_key=True),
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    _us("created_us", required=True),
+    sqlite_with_rowid=False,
+)
+"""Who has brought which content: knowing a hash is not having what it is of."""

@@ -18,11 +18,14 @@ from sky.store.rows import clusters, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import clusters as cluster_verbs
+from sky.verbs import storages
 from sky.wire import requests as wire
 
 
-def submit(tx: Tx, name: str, body: wire.Body, user: str) -> str:
-    """Write a request down; returns its id."""
+def submit(tx: Tx, name: str, body: wire.Body, user: str, *, admin: bool = True) -> str:
+    """Write a request down; returns its id. ``admin``: all that is stored may be used. Raises NotFound."""
+    if not admin:
+        storages.ensure_brought(tx, user, body)
     request_id = ids.new("request").removeprefix(ids.PREFIXES["request"])
     row = {
         "id": request_id,

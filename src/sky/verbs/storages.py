@@ -2,7 +2,7 @@
 
 Decides: when one is made, changed and gone, and which files a task has once its storages are looked up.
 Never: keeps content (that is a blob), or changes what a job that is queued already will find.
-Follows: an archive that is not stored is told before anything is bought.
+Follows: an archive that is not stored, or that somebody else has brought, is told before anything is bought.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from sky.domain.errors import NotFound
 from sky.domain.request_errors import RequestFailure
 from sky.kit.nearby import hint
 from sky.store import blobs
@@ -22,6 +23,7 @@ from sky.wire import requests as wire
 from sky.wire.request_answers import StorageRecord
 
 SECOND_US = 1_000_000
+NO_TASK = wire.TaskConfig()
 
 
 def check(tx: Tx, owner: str, task: wire.TaskConfig) -> None:
@@ -33,6 +35,21 @@ def check(tx: Tx, owner: str, task: wire.TaskConfig) -> None:
             _stored(tx, use.sha256, f"storages[{place}]", use.target)
         elif storages.find(tx.connection, owner, use.name) is None:
             raise _missing(tx, owner, use.name)
+
+
+def ensure_brought(tx: Tx, owner: str, body: wire.Body) -> None:
+    """Refuse a body that names content which its owner has not brought, whether it is stored or not: whoever
+    knows a hash must not have the files of others for that. Raises NotFound."""
+    tasks: Sequence[wire.TaskConfig] = getattr(body, "tasks", None) or [
+        getattr(body, "task", wire.TaskConfig())
+    ]
+    for task in tasks:
+        for kind, uses in (("files", task.files), ("storages", task.storages)):
+            for place, use in enumerate(uses):
+                if use.sha256 is not None and not storages.brought(tx.connection, owner, use.sha256):
+                    failure = _not_stored(use.sha256, f"{kind}[{place}]", use.target)
+                    details = {"type": failure.kind, **failure.details}
+                    raise NotFound(failure.message, details=details)
 
 
 def take_in(tx: Tx, owner: str, uses: Sequence[wire.StorageUse], cluster_id: str) -> list[dict[str, Any]]:
@@ -74,8 +91,12 @@ def delete(tx: Tx, owner: str, name: str) -> None:
 
 def _stored(tx: Tx, sha256: str, field: str, target: str) -> None:
     if blobs.known(tx.connection, sha256) is None:
-        msg = f"{field}, for {target!r}: no archive {sha256} is stored; upload it first: POST /upload?sha256="
-        raise RequestFailure("InvalidTaskError", msg, field=field, sha256=sha256)
+        raise _not_stored(sha256, field, target)
+
+
+def _not_stored(sha256: str, field: str, target: str) -> RequestFailure:
+    msg = f"{field}, for {target!r}: no archive {sha256} is stored; upload it first: POST /upload?sha256="
+    return RequestFailure("InvalidTaskError", msg, field=field, sha256=sha256)
 
 
 def _missing(tx: Tx, owner: str, name: str) -> RequestFailure:

@@ -66,8 +66,9 @@ async def _submitted(ask: Ask, name: str, body: wire.Body) -> ASGIResponse:
     """Write a request down, once under its key, and tell it as it is then."""
     user = user_of(ask)
     only_admins_for_all(ask, name in ACTS and getattr(body, "all_users", False))
+    admin = ask.caller.admin
     request_id, replayed = await ask.once(
-        lambda tx: verbs.submit(tx, name, body, user), lambda _tx, made: made, [user, body]
+        lambda tx: verbs.submit(tx, name, body, user, admin=admin), lambda _tx, made: made, [user, body]
     )
     row = await ask.unit.db.read(lambda c: rows.find(c, request_id))
     if row is None:

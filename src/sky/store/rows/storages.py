@@ -10,8 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.store.schema_requests import cluster_jobs, storages
-from sky.store.sql import Row, many, one
+from sky.store.schema_requests import archives, cluster_jobs, storages
+from sky.store.sql import Row, insert_ignore, many, one
 from sky.store.tx import Tx
 
 STORAGES_MAX = 1_000
@@ -61,3 +61,16 @@ def remove(tx: Tx, owner: str, name: str) -> None:
 def remove_of_cluster(tx: Tx, cluster_id: str) -> None:
     """Forget the storages that go with a cluster."""
     tx.connection.execute(sa.delete(storages).where(storages.c.cluster_id == cluster_id))
+
+
+def brought(connection: sa.Connection, owner: str, sha256: str) -> bool:
+    """Whether somebody has had that content."""
+    query = sa.select(archives.c.owner).where(archives.c.owner == owner, archives.c.sha256 == sha256)
+    return connection.execute(query).first() is not None
+
+
+def bring(tx: Tx, owner: str, sha256: str) -> None:
+    """Note that somebody has had that content."""
+    names = [column.name for column in archives.columns]
+    row = {"owner": owner, "sha256": sha256, "created_us": tx.now_us}
+    tx.connection.execute(insert_ignore(tx.connection.dialect.name, archives, names), row)

@@ -40,6 +40,7 @@ def upgrade() -> None:
     _job_after()
     _disks()
     _storages()
+    _archives()
     _users()
     _user_tokens()
     _daemons()
@@ -50,6 +51,7 @@ def downgrade() -> None:
     op.drop_table("daemons")
     op.drop_table("user_tokens")
     op.drop_table("users")
+    op.drop_table("archives")
     op.drop_table("storages")
     op.drop_table("disks")
     op.drop_table("job_after")
@@ -130,6 +132,17 @@ def _storages() -> None:
         ["cluster_id"],
         sqlite_where=sa.text("cluster_id IS NOT NULL"),
         postgresql_where=sa.text("cluster_id IS NOT NULL"),
+    )
+
+
+def _archives() -> None:
+    op.create_table(
+        "archives",
+        sa.Column("owner", sa.String(64), nullable=False),
+        sa.Column("sha256", sa.String(64), nullable=False),
+        sa.Column("created_us", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("owner", "sha256", name="pk_archives"),
+        sqlite_with_rowid=False,
     )
 
 
