@@ -126,10 +126,15 @@ export function between(from, until) {
 export function usd(value) {
   const number = Number(value);
   if (value === null || value === undefined || Number.isNaN(number)) return "–";
-  const digits = number !== 0 && Math.abs(number) < 1 ? 4 : 2;
+  const exact = typeof value === "string"; // what is paid is told to the last place, what machines cost is not
+  const digits = exact ? 6 : number !== 0 && Math.abs(number) < 1 ? 4 : 2;
   return new Intl.NumberFormat(undefined, {
     style: "currency", currency: "USD", minimumFractionDigits: 2, maximumFractionDigits: digits,
   }).format(number);
+}
+
+export function count(number, word) {
+  return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
 
 export function bytes(value) {

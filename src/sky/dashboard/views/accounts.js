@@ -27,7 +27,7 @@ export async function accounts(page) {
       tiles(tile("Accounts", found.length), tile("Lines of the ledger", audit.lines, audit.ok ? "✓ they add up" : "✕ they do not add up"),
         tile("Sold", catalogue.skus.length, `${catalogue.templates.length} templates`, "prices")),
       catalogue.error && h("div", { class: "wrong" }, `The catalogue's newest version does not hold: ${catalogue.error}`),
-      audit.findings.length > 0 && section("What does not add up", table("What does not add up", [["Line", (one) => one.seq, "num"], ["What", (one) => one.what, "wide"]], audit.findings, (one) => `${one.seq}${one.what}`)),
+      audit.findings.length > 0 && section("What does not add up", table("What does not add up", [["Line", (one) => one.seq, "fit"], ["What", (one) => one.what, "wide"]], audit.findings, (one) => `${one.seq}${one.what}`)),
       section("All accounts", found.length ? table("All accounts", [
         ["Account", (one) => link(`accounts/${to(one.id)}`, one.name)],
         ["State", (one) => state(one.enabled ? one.state : "disabled")],
@@ -73,7 +73,7 @@ export async function account(page) {
       section("Money", ask("Book a payment", [field("Amount in USD", h("input", { name: "amount", required: true, inputmode: "decimal", autocomplete: "off", placeholder: "50.00" })),
         field("Its id elsewhere", h("input", { name: "payment", required: true, autocomplete: "off" }), "Told twice, it counts once.")], pay), h("p", {}),
       entries.length ? table("Ledger", [
-        ["Line", (each) => each.seq, "num"], ["When", (each) => time(each.at), "fit"], ["What", (each) => each.kind.replace("_", " ")], ["Of", (each) => each.account],
+        ["Line", (each) => each.seq, "fit"], ["When", (each) => time(each.at), "fit"], ["What", (each) => each.kind.replace("_", " ")], ["Of", (each) => each.account],
         ["Amount", (each) => usd(each.amount_usd), "num"], ["Then", (each) => usd(each.balance_usd), "num"], ["For", (each) => (each.job ? id(each.job) : each.note ?? each.reference), "wide"],
       ], [...entries].reverse(), (each) => `${each.seq}`) : empty("No money has moved.", "", `sky admin account topup ${one.name} 50`)));
   }, { seconds: 15 });

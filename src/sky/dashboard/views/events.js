@@ -33,7 +33,7 @@ export async function events(page) {
   const show = () => {
     waiting = 0;
     page.show("Events", h("div", { class: "inline" }, field("Compute", place, "Its name or id: all it has told.")), found.length ? table("Events", [
-      ["Number", (one) => one.id, "num"],
+      ["Number", (one) => one.id, "fit"],
       ["Came", (one) => time(one.came), "fit"],
       ["Event", (one) => one.name],
       ["Compute", (one) => (one.data.compute ? link(`computes/${to(one.data.compute)}`, id(one.data.compute)) : "–")],

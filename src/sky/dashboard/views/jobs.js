@@ -1,7 +1,7 @@
 // Paid jobs, as the customer whose key is given sees them, and what is sold.
 
 import { call, get, key, open, random } from "../api.js";
-import { Lines, between, button, bytes, empty, facts, field, h, id, lasted, link, section, state, sure, table, tile, tiles, time, to, usd, wrong } from "../dom.js";
+import { Lines, between, button, bytes, count, empty, facts, field, h, id, lasted, link, section, state, sure, table, tile, tiles, time, to, usd, wrong } from "../dom.js";
 
 const ROOT = "/compute/v1";
 const OPEN = new Set(["queued", "provisioning", "running"]);
@@ -36,7 +36,7 @@ export async function jobs(page) {
     ]);
     page.show("Paid jobs",
       tiles(tile("Available", usd(balance.available_usd)), tile("Held for jobs", usd(balance.held_usd)),
-        tile("Charged this month", usd(usage.total.charged_usd), `${usage.total.jobs} jobs, ${lasted(usage.total.seconds)}`)),
+        tile("Charged this month", usd(usage.total.charged_usd), `${count(usage.total.jobs, "job")}, ${lasted(usage.total.seconds)}`)),
       section("Jobs", list.data.length ? table("Jobs", [
         ["Job", (one) => link(`jobs/${to(one.id)}`, id(one.id))],
         ["State", (one) => state(one.status)],
@@ -103,7 +103,7 @@ export async function prices(page) {
     page.show("Prices", note && h("p", { class: "lead" }, note), data.length ? table("Prices", [
       ["SKU", (one) => h("strong", {}, one.id)],
       ["An hour", (one) => usd(one.price_usd_per_hour), "num"],
-      ["A minute", (one) => usd((price(one) / 60).toFixed(6)), "num"],
+      ["A minute", (one) => usd((price(one) / 60).toFixed(4)), "num"],
       ["GPU", (one) => (one.gpu_count ? `${one.gpu_count} × ${one.gpu || one.accelerator}` : "none")],
       ["GPU memory", (one) => (one.gpu_count ? `${one.gpu_memory_gb} GB` : "–"), "num"],
       ["Processors", (one) => one.vcpus, "num"],

@@ -6,6 +6,7 @@ import { days } from "../chart.js";
 
 const FAILURES = 8;
 const DAYS = 30;
+const MONTH = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", timeZone: "UTC" });
 const PATHS = {
   job: (one) => to("clusters", one.cluster, "jobs", one.id),
   request: (one) => to("requests", one.id),
@@ -31,9 +32,9 @@ function numbers(page, summary, clusters) {
     tile("Jobs running", summary.jobs_running, `${summary.jobs_queued} queued`, "clusters"),
     summary.everybody && tile("Tasks running", summary.tasks_running, `${summary.tasks_queued} queued`, "tasks"),
     tile("Machines", summary.nodes_ready, `${summary.nodes_total - summary.nodes_ready} not ready`, page.may("admin") ? "computes" : "clusters"),
-    tile("Cost an hour now", usd(summary.price_per_hour), summary.everybody ? "all users" : "yours"),
-    tile("Cost this month", usd(summary.month_cost), `since ${summary.month}`),
-    tile("Failed in 24 hours", summary.failed_day, summary.everybody ? "of all users" : "of yours", "requests?show=failed"),
+    tile("Cost an hour", usd(summary.price_per_hour), summary.everybody ? "all users" : "yours"),
+    tile("Cost this month", usd(summary.month_cost), `since ${MONTH.format(new Date(summary.month))}`),
+    tile("Failed in a day", summary.failed_day, summary.everybody ? "of all users" : "of yours", "requests?show=failed"),
   )];
 }
 

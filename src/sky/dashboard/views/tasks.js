@@ -56,7 +56,7 @@ function show(page, one, called, log) {
   };
   const attempts = one.executions;
   page.show(called?.name ? `Task ${called.name}` : "Task",
-    h("div", { class: "row" }, OPEN.has(one.state) ? button("Cancel", cancel, "danger") : one.state !== "succeeded" && button("Try again", retry)),
+    one.state !== "succeeded" && h("div", { class: "row" }, OPEN.has(one.state) ? button("Cancel", cancel, "danger") : button("Try again", retry)),
     facts(["State", state(one.state)], ["Task", id(one.id)], ["Compute", link(`computes/${to(one.compute_id)}`, id(one.compute_id))],
       ["Dispatch", one.dispatch], ["Submitted", time(one.submitted_at)], ["Took", between(one.submitted_at, one.finished_at)],
       ["Deadline", one.deadline_at ? time(one.deadline_at) : "none"], ["Function", id(one.function)]),
@@ -65,7 +65,7 @@ function show(page, one, called, log) {
         label: `${each.ordinal}, rank ${each.rank}`, from: each.started_at, until: each.finished_at, kind: kindOf(each.state), title: each.state,
       }))), h("p", {}),
       table("Attempts", [
-        ["Attempt", (each) => each.ordinal, "num"], ["State", (each) => state(each.state)], ["Rank", (each) => each.rank, "num"],
+        ["Attempt", (each) => each.ordinal, "fit"], ["State", (each) => state(each.state)], ["Rank", (each) => each.rank, "num"],
         ["Node", (each) => id(each.node_id)], ["Began", (each) => time(each.started_at)], ["Ran for", (each) => between(each.started_at, each.finished_at), "num"],
         ["Error", (each) => each.error?.message ?? "", "wide"],
       ], attempts, (each) => each.id)] : empty("It has not been begun.", "Why, the loops tell:", `sky why ${one.id}`)),
