@@ -25,6 +25,7 @@ from sky.wire import v1
 
 app = noun("provider")
 
+SSH = "ssh"
 SECRET_BYTES_MAX = 64 * 1024
 
 
@@ -58,14 +59,17 @@ def kinds(*, output_: Output = "table") -> int:
 @command(
     app,
     "sky provider add mine --kind local --config price_per_hour_usd=0.5",
-    "sky provider add small --kind local --config max_nodes=2",
+    "sky provider add ours --hosts hosts.yaml",
     instead=("create", "new"),
 )
 def add(
     name: Annotated[str, Parameter(help="Its name.")],
     /,
     *,
-    kind: Annotated[str, Parameter(help="Its kind: `sky provider kinds` lists them.")],
+    kind: Annotated[str | None, Parameter(help="Its kind: `sky provider kinds` lists them.")] = None,
+    hosts: Annotated[
+        Path | None, Parameter(help="A file with hosts that are reached over SSH, for the kind ssh.")
+    ] = None,
     config: Annotated[tuple[str, ...], Many, Parameter(metavar="NAME=VALUE", help="A setting of it.")] = (),
     credential: Annotated[
         tuple[str, ...],
@@ -75,12 +79,12 @@ def add(
     output_: Output = "table",
 ) -> int:
     """Add a provider. Credentials are kept encrypted and are never shown again."""
-    create = v1.ProviderCreate(
-        kind=kind,
-        name=name,
-        config={key: _value(text) for key, text in _assignments(config, "--config")},
-        credentials={key: _secret(key, text) for key, text in _assignments(credential, "--credential")},
-    )
+    if kind is None and hosts is None:
+        raise usage("--kind is missing", "`sky provider add --help` shows how it is used")
+    settings, secrets = _of_hosts(hosts, kind)
+    settings |= {key: _value(text) for key, text in _assignments(config, "--config")}
+    secrets |= {key: _secret(key, text) for key, text in _assignments(credential, "--credential")}
+    create = v1.ProviderCreate(kind=kind or SSH, name=name, config=settings, credentials=secrets)
     with creating() as api:
         provider = api.send(calls_machines.add_provider(create))
     if output_ == "json":
@@ -95,6 +99,7 @@ def add(
     "sky provider update mine --credential token=-",
     "sky provider update mine --config max_nodes=4 --config old=",
     "sky provider update mine --name ours",
+    "sky provider update ours --hosts hosts.yaml",
     instead=("edit", "set", "change", "rename"),
 )
 def update(
@@ -102,6 +107,7 @@ def update(
     /,
     *,
     rename: Annotated[str | None, Parameter(name="--name", help="Another name for it.")] = None,
+    hosts: Annotated[Path | None, Parameter(help="A file with hosts, for the kind ssh.")] = None,
     config: Annotated[
         tuple[str, ...],
         Many,
@@ -120,12 +126,13 @@ def update(
     it keeps those it has. Computes that use it go on with what is new.
     """
     settings = _assignments(config, "--config")
-    secrets = {key: _secret(key, text) for key, text in _assignments(credential, "--credential")}
-    if rename is None and not settings and not secrets:
+    told, secrets = _of_hosts(hosts, None)
+    secrets |= {key: _secret(key, text) for key, text in _assignments(credential, "--credential")}
+    if rename is None and not settings and not secrets and not told:
         raise usage("nothing is to be changed", "say --config, --credential or --name")
     with reading() as api:
         before = api.send(calls_machines.get_provider(name))
-        changed = {**before.config, **{key: _value(text) for key, text in settings if text}}
+        changed = {**before.config, **told, **{key: _value(text) for key, text in settings if text}}
         for key in [key for key, text in settings if not text]:
             if changed.pop(key, None) is None:
                 known = ", ".join(sorted(before.config)) or "none"
@@ -148,6 +155,17 @@ def remove(name: Annotated[str, Parameter(help="Name or id of the provider.")], 
         api.send(calls_machines.remove_provider(name))
     output.note(f"{name} is removed")
     return 0
+
+
+def _of_hosts(hosts: Path | None, kind: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings and credentials in a file of hosts."""
+    if hosts is None:
+        return {}, {}
+    if kind not in {None, SSH}:
+        raise usage(f"--hosts is for the kind {SSH}, not {kind}", None)
+    from sky.cli import hosts_file
+
+    return hosts_file.read(hosts)
 
 
 def _assignments(texts: Iterable[str], option: str) -> list[tuple[str, str]]:
