@@ -68,11 +68,13 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
 
 
 def test_every_page_shows_what_there_is_and_runs_nothing_of_it(tab: Tab, fleet: Fleet) -> None:
-    tab.open()
+    tab.open("jobs")
+    tab.says("As a customer sees theirs")
+    tab.says(fleet.job[-8:])
+    broken = broken_rules(tab)
     tab.run(f"sessionStorage.setItem('sky.key', {fleet.customer.key!r})")
     shown = pages(fleet)
     assert {page.split("?")[0].split("/")[0] for page, _ in shown} == {"", *PAGES}
-    broken: list[str] = []
     for number, (page, words) in enumerate(shown):
         dark(tab, number % 2 == 1)
         if number % 4 == 0:

@@ -15,7 +15,7 @@ import pytest
 from tests.requests.remote import DEADLINE_S, Reachable, finished
 
 from sky.api import app, dashboard
-from sky.api.admin import accounts, catalogue
+from sky.api.admin import accounts, catalogue, sold
 from sky.api.requests import face
 from sky.domain.user import NEEDS, ROLES, least_role, suffices
 from sky.wire.v1.base import NAME_PATTERN
@@ -28,6 +28,7 @@ HANDLERS = (
     *face.ROUTES,
     *accounts.ROUTES,
     *catalogue.ROUTES,
+    *sold.ROUTES,
 )
 ROUTES = sorted({(method, path) for one in HANDLERS for method in one.http_methods for path in one.paths})
 

@@ -20,7 +20,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
 from sky.api import dashboard, errors
-from sky.api.admin import accounts
+from sky.api.admin import accounts, sold
 from sky.api.admin import catalogue as admin_catalogue
 from sky.api.agent import blobs as agent_blobs
 from sky.api.agent import connect, meet
@@ -154,6 +154,7 @@ def build_app(unit: Services) -> Guard:
             *requests.ROUTES,
             *accounts.ROUTES,
             *admin_catalogue.ROUTES,
+            *sold.ROUTES,
             *agent_blobs.ROUTES,
             *connect.ROUTES,
             *meet.ROUTES,

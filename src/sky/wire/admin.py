@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from sky.wire.jobs import AccountState, Scope
+from sky.wire.jobs import AccountState, JobStatus, Scope
 from sky.wire.v1.base import Answer, Name, Request
 
 Amount = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$", description="USD, such as 12.50.")]
@@ -138,6 +138,31 @@ class Statement(Answer, frozen=True):
     """Some lines of an account's ledger, oldest first."""
 
     items: tuple[Entry, ...]
+    next_cursor: str | None = None
+
+
+class SoldJob(Answer, frozen=True):
+    """A job that somebody bought. ``charged_usd`` null: it is not settled yet. ``error``: why it did not
+    succeed."""
+
+    id: str
+    owner: str
+    account: str | None
+    sku: str
+    status: JobStatus
+    price_usd_per_hour: str
+    charged_usd: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    compute_id: str | None
+    error: str | None
+
+
+class SoldJobPage(Answer, frozen=True):
+    """Some jobs of all who buy, newest first."""
+
+    items: tuple[SoldJob, ...]
     next_cursor: str | None = None
 
 

@@ -2,8 +2,10 @@
 
 import { all, call, get, random } from "../api.js";
 import { button, empty, facts, field, h, id, link, section, state, sure, table, tile, tiles, time, to, usd } from "../dom.js";
+import { soldTable } from "./sold.js";
 
 const ROOT = "/admin/v1";
+const BOUGHT = 50;
 const once = () => ({ "idempotency-key": random() });
 
 /** A form of some fields on one line; `act` gets what they say. */
@@ -43,8 +45,9 @@ export async function account(page) {
   const path = `${ROOT}/accounts/${to(page.parts[1])}`;
   let secret = null;
   await page.watch(async () => {
-    const [one, { items: keys }, entries] = await Promise.all([
+    const [one, { items: keys }, entries, bought] = await Promise.all([
       get(path, {}, page.signal), get(`${path}/keys`, {}, page.signal), all(`${path}/entries`, {}, { signal: page.signal }),
+      all(`${ROOT}/jobs`, { account: page.parts[1] }, { signal: page.signal, most: BOUGHT }),
     ]);
     const pay = (given, form) => page.act(async () => {
       await call("POST", `${path}/payments`, { body: { amount_usd: given.amount, payment: given.payment }, headers: once() });
@@ -70,6 +73,7 @@ export async function account(page) {
           ["State", (each) => state(each.revoked_at ? "revoked" : "active")], ["", (each) => !each.revoked_at && button("Revoke", () => revoke(each), "danger")],
         ], keys, (each) => each.id) : empty("It has no keys.", "", `sky admin key create ${one.name}`),
         h("p", {}), ask("Make a key", field("Name of the key", h("input", { name: "name", required: true, value: "default", autocomplete: "off" })), makeKey)),
+      section("Jobs", bought.length ? soldTable("Jobs", bought, { named: false }) : empty("It has bought no jobs.")),
       section("Money", ask("Book a payment", [field("Amount in USD", h("input", { name: "amount", required: true, inputmode: "decimal", autocomplete: "off", placeholder: "50.00" })),
         field("Its id elsewhere", h("input", { name: "payment", required: true, autocomplete: "off" }), "Told twice, it counts once.")], pay), h("p", {}),
       entries.length ? table("Ledger", [

@@ -1,9 +1,11 @@
 // Paid jobs, as the customer whose key is given sees them, and what is sold.
 
-import { call, get, key, open, random } from "../api.js";
+import { all, call, get, key, open, random } from "../api.js";
 import { Lines, between, button, bytes, count, empty, facts, field, h, id, lasted, link, section, state, sure, table, tile, tiles, time, to, usd, wrong } from "../dom.js";
+import { soldTable } from "./sold.js";
 
 const ROOT = "/compute/v1";
+const SOLD = 200;
 const OPEN = new Set(["queued", "provisioning", "running"]);
 
 function keyForm(page, error) {
@@ -12,6 +14,16 @@ function keyForm(page, error) {
     error && wrong(error),
     field("Key", given, "A customer's key. It stays in this tab until it is closed. An operator makes one with: sky admin key create ACCOUNT"),
     h("div", { class: "row" }, h("button", { class: "main", type: "submit" }, "Show my jobs")));
+}
+
+/** What an operator sees without a customer's key. */
+async function sold(page) {
+  await page.watch(async () => {
+    const found = await all("/admin/v1/jobs", {}, { signal: page.signal, most: SOLD });
+    page.show("Paid jobs",
+      found.length ? soldTable("Paid jobs of all accounts", found) : empty("Nobody has bought a job yet.", "Whoever buys needs an account, and a key of it:", "sky admin account create acme"),
+      section("As a customer sees theirs", keyForm(page)));
+  }, { seconds: 5 });
 }
 
 /** Look with the key; without one that lets in, ask for it. */
@@ -30,6 +42,7 @@ async function keyed(page, title, look) {
 const forget = (page) => button("Forget the key", () => { key.set(null); page.go("jobs"); }, "plain");
 
 export async function jobs(page) {
+  if (!key.get() && page.may("admin")) { await sold(page); return; }
   await keyed(page, "Paid jobs", async () => {
     const [list, balance, usage] = await Promise.all([
       get(`${ROOT}/jobs`, { limit: 100 }, page.signal), get(`${ROOT}/balance`, {}, page.signal), get(`${ROOT}/usage`, {}, page.signal),

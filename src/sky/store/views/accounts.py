@@ -16,13 +16,18 @@ from sky.domain.money import usd_text
 from sky.kit.clock import to_datetime
 from sky.store.rows import accounts as rows
 from sky.store.rows import ledger
+from sky.store.schema_jobs import accounts, jobs
 from sky.store.schema_jobs import ledger as lines
 from sky.store.sql import Row, many
+from sky.store.views.errors import moment
 from sky.store.views.paging import cut, place_of
 from sky.wire import admin
 
 CURSOR = "accounts"
 STATEMENT_CURSOR = "entries"
+SOLD_CURSOR = "sold"
+OWNER = "account:"
+"""What comes before an account's id where it owns a job."""
 
 
 def account(connection: sa.Connection, ref: str) -> admin.Account:
@@ -71,6 +76,40 @@ def statement(connection: sa.Connection, ref: str, *, cursor: str | None, limit:
     )
     shown, following = cut(many(connection, query), limit, STATEMENT_CURSOR, lambda line: line["seq"])
     return admin.Statement(items=tuple(_entry(line) for line in shown), next_cursor=following)
+
+
+def sold(
+    connection: sa.Connection, account: str | None, *, cursor: str | None, limit: int
+) -> admin.SoldJobPage:
+    """Jobs of all who buy, or of one account, newest first. Raises NotFound."""
+    named = sa.outerjoin(jobs, accounts, jobs.c.owner == sa.literal(OWNER) + accounts.c.id)
+    query = sa.select(jobs, accounts.c.name.label("account")).select_from(named).order_by(jobs.c.seq.desc())
+    if account is not None:
+        query = query.where(jobs.c.owner == OWNER + _row(connection, account)["id"])
+    if (place := place_of(SOLD_CURSOR, cursor)) is not None:
+        query = query.where(jobs.c.seq < place)
+    shown, following = cut(
+        many(connection, query.limit(limit + 1)), limit, SOLD_CURSOR, lambda row: row["seq"]
+    )
+    return admin.SoldJobPage(items=tuple(_sold(row) for row in shown), next_cursor=following)
+
+
+def _sold(row: Row) -> admin.SoldJob:
+    charged = row["settled_micro"]
+    return admin.SoldJob(
+        id=row["id"],
+        owner=row["owner"],
+        account=row["account"],
+        sku=row["sku"],
+        status=row["state"],
+        price_usd_per_hour=usd_text(row["price_micro"]),
+        charged_usd=None if charged is None else usd_text(charged),
+        created_at=to_datetime(row["created_us"]),
+        started_at=moment(row["started_us"]),
+        finished_at=moment(row["finished_us"]),
+        compute_id=row["compute_id"],
+        error=None if row["error"] is None else row["error"]["message"],
+    )
 
 
 def _entry(line: Row) -> admin.Entry:
