@@ -4,6 +4,9 @@ phone and to whoever does not see; it moves by itself, and lets in by token."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib import resources
 from urllib.parse import quote
 
@@ -220,3 +223,19 @@ def test_the_summary_is_of_everybody_to_admins_and_of_their_own_to_others(fleet:
         own = other.get("/api/summary").json()
     assert (own["everybody"], own["nodes_total"], own["failures"], own["jobs_running"]) == (False, 0, [], 0)
     assert httpx2.get(f"{fleet.daemon.local}/api/summary?days=93", trust_env=False).status_code == 400
+
+
+def test_the_command_opens_pages_that_there_are(fleet: Fleet) -> None:
+    def sky(*words: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SKY", "BROWSER"))}
+        environment = {**kept, "SKY_HOME": str(fleet.daemon.home), "BROWSER": "echo opened %s"}
+        command = [sys.executable, "-m", "sky.cli.main", "dashboard", *words]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=50, check=False
+        )
+
+    done = sky("clusters")
+    assert (done.returncode, done.stdout) == (0, f"opened {fleet.daemon.local}/dashboard/clusters\n")
+    missing = sky("custers")
+    assert missing.returncode != 0
+    assert "/dashboard/custers" in missing.stderr
