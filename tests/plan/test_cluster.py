@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain import request as r
 from sky.domain.cluster import Buying, ClusterView, Idling, JobView
+from sky.domain.job import StepView
 from sky.domain.lifecycle import Fact, advance
 from sky.domain.snapshots import DiskView
 from sky.plan import cluster, request
@@ -254,3 +256,51 @@ def test_a_disk_goes_only_when_nobody_wants_it_and_no_machine_may_use_it(
             assert state == c.DELETING or one.rank >= wanted
     deleted = any(isinstance(action, c.ComputeDeleted) for action in actions)
     assert not deleted, "a compute is not deleted while it has disks"
+
+
+def step(state: str, **more: Any) -> StepView:
+    base: dict[str, Any] = dict.fromkeys(("started_us", "finished_us", "result", "failed", "code", "message"))
+    return StepView(**{**base, "state": state, **more})
+
+
+LOST = step("indeterminate", message="its node was lost after it may have begun")
+ENDED = step("succeeded", result={"exit_code": 3})
+
+
+@pytest.mark.parametrize(
+    ("more", "fact"),
+    [
+        ({"state": j.RUNNING, "run": (LOST,)}, j.JobFailedDriver),
+        ({"state": j.RUNNING, "run": (ENDED,)}, j.JobFailed),
+        ({"state": j.SETTING_UP, "sets_up": True, "setup": (LOST,)}, j.JobFailedDriver),
+        ({"state": j.SETTING_UP, "sets_up": True, "setup": (ENDED,)}, j.JobFailedSetup),
+    ],
+)
+def test_a_job_has_not_failed_by_itself_where_nobody_knows_how_it_ended(
+    more: dict[str, Any], fact: type[j.Ended]
+) -> None:
+    action: Any = cluster.plan(view(job(**more)), NOW).actions[0]
+    assert type(action) is fact
+    if fact is j.JobFailedDriver:
+        assert "nobody knows how" in action.error["message"]
+        assert "its node was lost" in action.error["message"]
+
+
+def test_that_nobody_knows_is_still_said_once_the_other_nodes_were_stopped() -> None:
+    both = job(state=j.RUNNING, num_nodes=2, run=(LOST, step("running")))
+    (stop,) = cluster.plan(view(both), NOW).actions
+    assert isinstance(stop, cluster.StopTasks)
+    stopped = replace(both, run=(LOST, step("cancelled")), stopping=True, stop_error=stop.error)
+    (action,) = cluster.plan(view(stopped), NOW).actions
+    assert type(action) is j.JobFailedDriver
+
+
+def test_of_many_jobs_that_wait_only_the_first_is_looked_at() -> None:
+    running = [job(number, state=j.RUNNING, run=(step("running"),)) for number in range(1, 5)]
+    waiting = [job(number) for number in range(5, 4_005)]
+    began_s = time.perf_counter()
+    decision = cluster.plan(view(*running, *waiting), NOW)
+    assert decision.actions == ()
+    assert time.perf_counter() - began_s < 0.5
+    (action,) = cluster.plan(view(*running[1:], *waiting), NOW).actions
+    assert action == cluster.Run("job_5")

@@ -55,9 +55,9 @@ def test_requests_of_the_release_before_answer_and_what_was_under_way_comes_to_i
     lines, end = api.logs("early")
     assert (lines, end["end"]) == (["(task) early"], "SUCCEEDED")
     half = api.get(asked["launch", "half"])
-    assert (half["status"], half["error"]["type"]) == ("FAILED", "CommandError")
+    assert (half["status"], half["error"]["type"]) == ("FAILED", "JobError")
     assert "was lost after it may have begun" in half["error"]["message"]
-    assert [job["status"] for job in api.do("queue", cluster_name="done")] == ["FAILED", "SUCCEEDED"]
+    assert [job["status"] for job in api.do("queue", cluster_name="done")] == ["FAILED_DRIVER", "SUCCEEDED"]
     for name in ("done", "half", "early"):
         api.do("down", cluster_name=name)
     assert api.do("status") == []

@@ -25,7 +25,7 @@ STATES: dict[str, str] = {
     SUCCEEDED: "Its script ended with 0 on every node. Final.",
     FAILED: "Its script ended otherwise on a node. Final.",
     FAILED_SETUP: "Its setup ended otherwise than with 0 on a node. Final.",
-    FAILED_DRIVER: "It could not be run, for a reason that is not its own. Final.",
+    FAILED_DRIVER: "It could not be run, or nobody knows how it ended, for a reason not its own. Final.",
     CANCELLED: "Somebody cancelled it, or its cluster was stopped or went. Final.",
 }
 
@@ -83,7 +83,7 @@ class JobFailedSetup(Ended):
 
 @dataclass(frozen=True, slots=True)
 class JobFailedDriver(Ended):
-    """It could not be run, for a reason that is not its own."""
+    """It could not be run, or nobody knows how it ended, for a reason that is not its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from sky.plan.decision import Decision, earliest
 
 JOBS_AT_ONCE_MAX = 4
 """Jobs without GPUs that run on a cluster at the same time."""
+UNKNOWN = "JobError"
+"""What an error is called where a step ended without a word of its own."""
 LOOK_AGAIN_US = 500_000
 """How soon it is looked again at what is told by no fact of a cluster's compute or of its tasks."""
 
@@ -100,7 +102,10 @@ def _gone(view: ClusterView, now_us: int) -> Decision[Action]:
 
 def _jobs(view: ClusterView, now_us: int) -> Decision[Action]:
     again: int | None = None
+    next_one = next((job.id for job in view.jobs if job.state == j.PENDING), None)
     for job in view.jobs:
+        if job.state == j.PENDING and job.id != next_one:
+            continue  # those before it that wait go first
         action = _job(view, job, now_us)
         if action is not None:
             return _do(action, f"job {job.number} is {job.state}", now_us)
@@ -126,11 +131,10 @@ def _job(view: ClusterView, job: JobView, now_us: int) -> Action | None:
 
 
 def _has_room(view: ClusterView, job: JobView) -> bool:
-    """Whether a job may run now: those before it that wait go first."""
-    running = [other for other in view.jobs if other.state == j.RUNNING]
-    waiting = [other for other in view.jobs if other.state == j.PENDING]
-    if waiting[0].id != job.id or job.num_nodes > view.ready:
+    """Whether a job may run now, beside those that do."""
+    if job.num_nodes > view.ready:
         return False
+    running = [other for other in view.jobs if other.state == j.RUNNING]
     if job.gpus:
         return job.gpus + sum(other.gpus for other in running) <= max(view.gpus, job.gpus)
     return len(running) < JOBS_AT_ONCE_MAX
@@ -149,7 +153,8 @@ def _setting_up(job: JobView, now_us: int) -> Action | None:
             return j.JobCancelled(job.id, now_us)
         if bad is not None or job.stopping:
             error = job.stop_error or (None if bad is None else _error(bad, what))
-            kind = j.JobFailedSetup if what == "its setup" else j.JobFailedDriver
+            own = what == "its setup" and not _is_unknown(error)
+            kind = j.JobFailedSetup if own else j.JobFailedDriver
             return kind(job.id, now_us, _codes(steps), error)
     if job.sets_up and not job.setup:
         return SetUp(job.id)
@@ -164,11 +169,11 @@ def _running(job: JobView, now_us: int) -> Action | None:
     codes = _codes(job.run)
     if job.stopping and job.stop_error is None:
         return j.JobCancelled(job.id, now_us, codes)
-    if job.stop_error is not None:
-        return j.JobFailed(job.id, now_us, codes, job.stop_error)
-    if bad is not None:
-        return j.JobFailed(job.id, now_us, codes, _error(bad, "its script"))
-    return j.JobSucceeded(job.id, now_us, codes)
+    error = job.stop_error or (None if bad is None else _error(bad, "its script"))
+    if error is None:
+        return j.JobSucceeded(job.id, now_us, codes)
+    kind = j.JobFailedDriver if _is_unknown(error) else j.JobFailed
+    return kind(job.id, now_us, codes, error)
 
 
 def _bad(steps: Sequence[StepView]) -> StepView | None:
@@ -196,7 +201,12 @@ def _error(step: StepView, what: str) -> dict[str, Any]:
     if code is not None:
         return {"type": "CommandError", "message": f"{what} ended with {code}", "returncode": code}
     why = step.message or f"its task is {step.state}"
-    return {"type": "CommandError", "message": f"{what} did not end by itself: {why}"}
+    return {"type": UNKNOWN, "message": f"nobody knows how {what} ended, or whether it did: {why}"}
+
+
+def _is_unknown(error: dict[str, Any] | None) -> bool:
+    """Whether a step has no end of its own: then the job has not failed by itself."""
+    return error is not None and error["type"] == UNKNOWN
 
 
 def _idle(view: ClusterView, now_us: int, again_us: int | None) -> Decision[Action]:
