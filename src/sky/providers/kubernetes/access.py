@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -148,6 +149,9 @@ class _Reader:
         server = cluster.get("server")
         if not isinstance(server, str) or not server.startswith(("http://", "https://")):
             raise _wrong(self._where, f"the cluster of context {name!r} has no server with http or https")
+        if "@" in urlsplit(server).netloc:
+            told = "put the user and password into users, not into the address of the server"
+            raise _wrong(self._where, f"the server of context {name!r}: {told}")
         certificate = self._bytes(user, "client-certificate")
         key = self._bytes(user, "client-key")
         authority = self._bytes(cluster, "certificate-authority")

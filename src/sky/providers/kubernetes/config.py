@@ -49,7 +49,8 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     daemon runs in; else the file ``kubeconfig_file`` of the daemon's computer (KUBECONFIG or ~/.kube/config
     when that is not set either), at ``context``. ``daemon_url``: where pods reach the daemon.
 
-    ``unschedulable_seconds``: after how long a pod that no node has room for is given up.
+    ``run_as_user``: pods run as that user, and with nothing that the strictest of the pod security standards
+    forbids. ``unschedulable_seconds``: after how long a pod that no node has room for is given up.
     """
 
     kubeconfig_file: Text | None = None
@@ -69,6 +70,7 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tolerations: Annotated[tuple[Toleration, ...], Meta(max_length=64)] = ()
     labels: dict[Label, Value] = {}
     annotations: dict[Label, Annotated[str, Meta(max_length=4_096)]] = {}
+    run_as_user: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     limit_cpu: bool = False
     limit_memory: bool = True
 

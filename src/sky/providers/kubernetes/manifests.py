@@ -90,7 +90,9 @@ def pod(config: KubernetesConfig, owner: Owner, order: LaunchOrder) -> Item:
         "volumes": _volumes(owner, order, name),
         "tolerations": _tolerations(config, offer),
     }
+    user = config.run_as_user
     optional: Item = {
+        "securityContext": {} if user is None else {**_as_user(user), "fsGroup": user},
         "nodeSelector": {**config.node_selector, **offer.specific.get("node_selector", {})},
         "serviceAccountName": config.service_account,
         "priorityClassName": config.priority_class,
@@ -141,9 +143,15 @@ def _container(config: KubernetesConfig, order: LaunchOrder) -> Item:
         # What the program said last is in the pod's status when it fails.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    if config.run_as_user is not None:
+        container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     if config.image_pull_policy is not None:
         container["imagePullPolicy"] = config.image_pull_policy
     return container
+
+
+def _as_user(user: int) -> Item:
+    return {"runAsUser": user, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def _volumes(owner: Owner, order: LaunchOrder, name: str) -> list[Item]:

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -44,7 +45,7 @@ class KubernetesProvider:
 
     kind: ClassVar[str] = "kubernetes"
     credential_fields: ClassVar[tuple[str, ...]] = ("kubeconfig",)
-    offers_ttl_seconds: ClassVar[int] = 60
+    offers_ttl_seconds: ClassVar[int] = 30
     config_fields: ClassVar[type[msgspec.Struct]] = KubernetesConfig
     capabilities: ClassVar[Capabilities] = Capabilities(
         volumes=False,
@@ -105,7 +106,7 @@ class KubernetesProvider:
                 await self._own_secret(api, f"{self._path(access, 'secrets')}/{pod['metadata']['name']}", pod)
             except Refused:
                 # Nothing may be left of what is refused; the pod could not have begun without its secret.
-                await self._give_up(api, path, pod)
+                await self._give_up(api, path, await api.get(path) or pod)
                 raise
             return await self._placed(api, access, path, pod)
 
@@ -119,7 +120,11 @@ class KubernetesProvider:
         async with self._calls(asking=True) as (api, access):
             pod = await api.get(f"{self._path(access, 'pods')}/{name}")
             if pod is not None:
-                return reading.machine(pod, access.context)
+                machine = reading.machine(pod, access.context)
+                if machine.state != "pending":
+                    return machine
+                said = reading.latest(await self._events(api, access, name), machine.reason)
+                return replace(machine, reason=said)
             why = reading.lost(await self._events(api, access, name))
         return None if why is None else Machine(id=name, tag=tag, state="gone", reason=why)
 
@@ -196,7 +201,8 @@ class KubernetesProvider:
 
     async def _give_up(self, api: Api, path: str, pod: Item) -> None:
         """Take a pod away that has not begun. Raises AgainLater unless it is certain that it is gone."""
-        await api.remove(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
+        seen = {name: pod["metadata"][name] for name in ("uid", "resourceVersion") if name in pod["metadata"]}
+        await api.remove(path, {"gracePeriodSeconds": 0, "preconditions": seen})
         if await api.get(path) is not None:
             raise AgainLater("the pod is given up, and still there", 1.0)
 

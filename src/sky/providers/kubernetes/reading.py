@@ -110,11 +110,15 @@ def lost(events: Iterable[Item]) -> str | None:
     return f"preempted: {_words(last.get('reason'), last.get('message'))}"
 
 
-def latest(events: Iterable[Item]) -> str | None:
-    """The last thing that went wrong with a pod, in the cluster's words."""
-    told = [event for event in events if event.get("type") == "Warning"]
+def latest(events: Iterable[Item], otherwise: str | None) -> str | None:
+    """The last thing that went wrong with a pod that has a node, in the cluster's words."""
+    told = [
+        event
+        for event in events
+        if event.get("type") == "Warning" and event.get("reason") != "FailedScheduling"
+    ]
     if not told:
-        return None
+        return otherwise
     last = max(told, key=_event_us)
     return _words(last.get("reason"), last.get("message"))
 
