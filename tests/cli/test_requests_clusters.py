@@ -59,6 +59,7 @@ def test_launch_prints_what_each_node_printed_and_nothing_else(there: tuple[str,
     assert said[:2] == [f"(greet, rank={rank}) hello world, 6, from {rank} of 2" for rank in range(2)]
     assert said[2:] == [f"(setup, rank={rank}) prepared" for rank in range(2)]
     assert f"'{name}'" in ended.err
+    assert ended.err.splitlines()[-1] == f"submitted as job 1 of {name}"
 
 
 def test_lists_fit_eighty_columns_and_name_what_is_there(on_daemon: Sky, there: tuple[str, Ended]) -> None:
@@ -121,7 +122,7 @@ def test_exec_ends_as_its_job_does(on_daemon: Sky, there: tuple[str, Ended]) -> 
         ]
     )
     assert failed.check(100).out == "(task) a  b 5\n"
-    assert f"`sky queue {name}`" in failed.err
+    assert re.search(rf"(?m)^job \d+ of {name} failed with exit code 5: `sky queue {name}`$", failed.err)
     found = told.check().json()
     assert (found["cluster_name"], found["status"], found["exit_code"]) == (name, "SUCCEEDED", 0)
     assert "(short) out" in told.err
@@ -174,13 +175,21 @@ def test_a_person_is_shown_the_machines_and_asked(on_daemon: Sky, there: tuple[s
     del there
     name = unique("asked")
     with on_daemon.terminal("launch", "-c", name, "echo never") as terminal:
-        shown = terminal.until("[y/N]")
+        shown = terminal.until("[Y/n]")
         terminal.type("n\n")
         ended = terminal.end()
     assert ended.code == 4
-    assert re.search(r"local\S* +local-1 .* chosen", shown.replace("\x1b[32m", ""))
-    assert "an hour? [y/N]" in shown
+    assert re.search(r"local\S* +local-1 .* \*", shown.replace("\x1b[32m", ""))
+    assert "an hour? [Y/n]" in shown
     assert "nothing was launched" in ended.out
+    with on_daemon.terminal("launch", "-c", name, "echo so be it") as terminal:
+        terminal.until("[Y/n]")
+        terminal.type("\n")
+        ended = terminal.end()
+    assert (ended.code, ended.out.count("INSTANCE")) == (0, 1)
+    assert f"launching cluster '{name}' with 1 node\r" in ended.out
+    assert "(task) so be it" in ended.out
+    on_daemon("down", name, "--yes").check()
     dry, missing = on_daemon.together(
         [["launch", "--dryrun", "-o", "json", "task.yaml", "--env", "WHO=x"], ["status", name]]
     )

@@ -19,6 +19,7 @@ FILES = {
     "two.yaml": "name: one\nrun: echo one\n---\nname: two\nrun: echo two\n",
     "env.txt": "# words\nexport A=1\nthis is none\n",
     "folder/task.yaml": "run: echo\n",
+    "run.sh": "echo hi\n",
 }
 LAUNCH = ("launch", "-c", "x")
 REFUSED: list[tuple[tuple[str, ...], str, str | None]] = [
@@ -29,6 +30,9 @@ REFUSED: list[tuple[tuple[str, ...], str, str | None]] = [
     ((*LAUNCH, "nowhere.yaml"), "nowhere.yaml: there is no such file", None),
     ((*LAUNCH, "borken.yaml"), "did you mean 'broken.yaml'?", None),
     ((*LAUNCH, "folder"), "folder is a folder", "name the task file in it"),
+    ((*LAUNCH, "run.sh"), "a script is run by a command: bash run.sh", None),
+    ((*LAUNCH, "--workdir", "nowhere", "two.yaml"), "--workdir nowhere is not there, in ", "name a folder"),
+    ((*LAUNCH, "--workdir", "env.txt", "two.yaml"), "--workdir env.txt is no folder", "name a folder"),
     ((*LAUNCH, "--cpus", "many", "echo"), "resources.cpus: 'many'", None),
     ((*LAUNCH, "--infra", "gpc", "echo"), "did you mean 'gcp'?", None),
     ((*LAUNCH, "--gpus", "A1000", "--num-nodes", "0", "echo"), "num_nodes", None),
@@ -49,6 +53,8 @@ REFUSED: list[tuple[tuple[str, ...], str, str | None]] = [
     (("down", "a", "--all"), "names and --all were both given", "one of them"),
     (("autostop", "a", "--cancel", "-i", "5"), "--cancel and --idle-minutes were both given", None),
     (("logs",), "CLUSTER is missing", "`sky logs --help`"),
+    (("jobs", "queue"), "there is no command 'jobs'", "`sky queue` lists its jobs"),
+    (("serve", "up"), "there is no command 'serve'", "`resources: ports:`"),
     (("logs", "dev", "first"), "'first' is no number of a job", "sky queue"),
     (("logs", "dev", "1", "2"), "2 jobs were named", "--sync-down"),
     (("logs", "dev", "--status", "--provision"), "--status and --provision were both given", None),

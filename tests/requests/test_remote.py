@@ -156,12 +156,21 @@ def test_the_commands_of_users_and_tokens(reachable: Reachable, tmp_path: Path) 
     assert "sky user role cli user" in again.stderr
     token = sky(at_home, "token", "create", "laptop", "--user", "cli", "--expires", "1h").stdout.strip()
     elsewhere = {"SKY_HOME": str(tmp_path), "SKY_CA_FILE": str(reachable.ca)}
+    unknown = sky(
+        {"SKY_HOME": str(tmp_path)}, "api", "login", "-e", reachable.url, "--token", "-", told=token
+    )
+    assert unknown.returncode == 5
+    assert "name the certificate of who signed it in SKY_CA_FILE" in unknown.stderr
     assert sky(elsewhere, "api", "login", "-e", reachable.url, "--token", "-", told=token).returncode == 0
     me = json.loads(sky(elsewhere, "user", "me", "-o", "json").stdout)
     assert (me["name"], me["role"]) == ("cli", "viewer")
     refused = sky(elsewhere, "user", "list")
     assert refused.returncode == 4
     assert "takes the role admin" in refused.stderr
+    assert refused.stderr.splitlines()[1] == "hint: an admin gives it with `sky user role cli admin`"
+    of_another = sky(at_home, "token", "revoke", "laptop")
+    assert of_another.returncode == 3
+    assert "another's is named by its id" in of_another.stderr.splitlines()[1]
     listed = json.loads(sky(elsewhere, "token", "list", "-o", "json").stdout)["items"]
     assert [one["name"] for one in listed] == ["laptop"]
     fresh = sky(elsewhere, "token", "rotate", "laptop").stdout.strip()

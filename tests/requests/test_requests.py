@@ -242,7 +242,7 @@ def test_a_request_is_found_by_how_its_id_begins_and_its_lines_are_followed(api:
         json.loads(x)
         for x in api.http.get("/api/stream", params={"request_id": request_id}).text.splitlines()
     ]
-    assert any(line.get("text") == f"launching cluster '{cluster}' with 1 nodes" for line in lines)
+    assert any(line.get("text") == f"launching cluster '{cluster}' with 1 node" for line in lines)
     assert lines[-1]["end"]["status"] == "SUCCEEDED"
     rest = api.http.get("/api/stream", params={"request_id": request_id, "after": len(lines) - 1}).text
     assert len(rest.splitlines()) == 1

@@ -100,6 +100,7 @@ queue_app = noun("queue")
 )
 def logs(
     cluster: Cluster,
+    /,
     *job_ids: Annotated[str, Parameter(name="JOB", help="Numbers of jobs; none: the newest.")],
     follow: Annotated[bool, Parameter(help="Go on until the job ends, or Ctrl-C.")] = True,
     tail: Annotated[int, Parameter(metavar="LINES", help="Only so many of the last lines; 0: all.")] = 0,
@@ -224,6 +225,7 @@ def _provision(cluster: str, follow: bool, tail: int) -> int:
 @only("cancel", "sky cancel dev 2", "sky cancel dev 1 2 3 --yes", "sky cancel dev --all")
 def cancel(
     cluster: Cluster,
+    /,
     *job_ids: Annotated[str, Parameter(name="JOB", help="Numbers of jobs; none: the newest under way.")],
     all_: Annotated[
         bool, Parameter(name=["--all", "-a"], negative=(), help="All of your jobs on the cluster.")
@@ -238,9 +240,8 @@ def cancel(
     if numbers and (all_ or all_users):
         raise usage("jobs were named, and all were meant as well", "give numbers, or --all")
     if not yes:
-        which = (
-            f"jobs {listed(job_ids)}" if numbers else "all jobs" if all_ or all_users else "the newest job"
-        )
+        some = f"job{'s' if len(numbers) > 1 else ''} {listed(job_ids)}"
+        which = some if numbers else "all jobs" if all_ or all_users else "the newest job"
         confirm(f"Cancel {which} on {cluster}?", "nothing was cancelled")
     begin()
     request_id = sdk.cancel(cluster, all_, all_users, numbers or None)

@@ -102,6 +102,7 @@ _HINTS = {
     "rate_limited": "repeat the command later",
     "internal": "the daemon's log says more: `sky server logs`",
 }
+_TO_DO = re.compile(r"(?:; |\. )((?:an admin gives it with )?`sky .*)")
 _USAGE_CODES = frozenset({"invalid_request", "precondition_required"})
 _REFUSED_STATUSES = frozenset({401, 402, 403, 409, 410, 412, 413, 422, 428, 429})
 
@@ -116,10 +117,15 @@ def _of_api(error: errors.ApiError) -> Ending:
     else:
         exit_code = REFUSED if error.status in _REFUSED_STATUSES else FAILED
     # How to look with HTTP is for those who do; the hint says how to look from here.
-    message = error.message.partition("; list them with GET ")[0]
-    message, _, command = message.partition("; `sky ")
-    hint = error.details.get("hint") or (f"`sky {command}" if command else _HINTS.get(error.code))
+    message, command = _with_what_to_do(error.message.partition("; list them with GET ")[0])
+    hint = error.details.get("hint") or command or _HINTS.get(error.code)
     return Ending(error.code, message, hint, exit_code)
+
+
+def _with_what_to_do(said: str) -> tuple[str, str | None]:
+    """A message, and the command that it ends with, as a hint."""
+    found = _TO_DO.search(said)
+    return (said, None) if found is None else (said[: found.start()].rstrip("."), found[1])
 
 
 def _of_daemon(error: errors.DaemonError) -> Ending:
@@ -171,8 +177,8 @@ def _of_request(error: errors.SkyError) -> Ending | None:
     name = error.type if isinstance(error, exceptions.RequestFailed) else type(error).__name__
     code = "daemon_unreachable" if exit_code == UNREACHABLE else _code_of(name)
     said = error.message if isinstance(error, exceptions.RequestFailed) else str(error)
-    message, _, command = said.partition(". `sky ")
-    return Ending(code, message.rstrip("."), f"`sky {command}" if command else None, exit_code)
+    message, hint = _with_what_to_do(said)
+    return Ending(code, message.rstrip("."), hint, exit_code)
 
 
 def _code_of(name: str) -> str:

@@ -17,6 +17,13 @@ from sky.cli.cluster_jobs import follow_job
 from sky.cli.scripted import LiveRequest, plain, result
 from sky.client import sdk
 
+HOW_ENDED = {
+    "FAILED": "failed",
+    "FAILED_SETUP": "failed in its setup",
+    "FAILED_DRIVER": "was lost, or could not be run",
+    "CANCELLED": "was cancelled",
+}
+
 
 @dataclass(frozen=True)
 class Manner:
@@ -50,15 +57,19 @@ class Ran:
         }
 
 
-def carry_out(ask: Callable[[], str], cluster: str | None, manner: Manner) -> Ran:
-    """Ask, show what happens, follow the job. Raises what the request fails with."""
+def carry_out(ask: Callable[[], str], cluster: str | None, manner: Manner, *, shown: bool = False) -> Ran:
+    """Ask, show what happens, follow the job. ``shown``: the machines that would do were shown already.
+
+    Raises what the request fails with.
+    """
     request_id = ask()
     if manner.later:
         return Ran(str(request_id), cluster, None, 0)
-    job_id, handle = sdk.stream_and_get(request_id, output_stream=LiveRequest(sys.stderr))
+    job_id, handle = sdk.stream_and_get(request_id, output_stream=LiveRequest(sys.stderr, machines=not shown))
     name = handle["cluster_name"] if handle is not None else cluster
     if job_id is None or name is None or manner.detach:
         return Ran(str(request_id), name, job_id, 0, handle=handle)
+    output.note(f"submitted as job {job_id} of {name}")
     stream = sys.stderr if manner.format == "json" else sys.stdout
     code = follow_job(name, job_id, stream=stream)
     status = None
@@ -82,5 +93,18 @@ def tell(ran: Ran, manner: Manner) -> int:
     elif ran.cluster is not None and ran.job_id is None:
         output.note(f"cluster {ran.cluster} is up")
     elif ran.code:
-        output.note(f"job {ran.job_id} of {ran.cluster} did not succeed: `sky queue {ran.cluster}`")
+        output.note(f"job {ran.job_id} of {ran.cluster} {_how(ran)}: `sky queue {ran.cluster}`")
     return ran.code
+
+
+def _how(ran: Ran) -> str:
+    """How a job ended that did not succeed."""
+    asked = sdk.queue(ran.cluster or "", False, True)
+    job = next((one for one in result(asked, "asking how it ended") if one["job_id"] == ran.job_id), None)
+    if job is None:
+        return "did not succeed"
+    said = HOW_ENDED.get(plain(job["status"]), "has not ended")
+    codes = list(dict.fromkeys(str(code) for code in job.get("exit_codes") or () if code))
+    if not codes:
+        return said
+    return f"{said} with exit code{'s' if len(codes) > 1 else ''} {' and '.join(codes)}"

@@ -99,7 +99,7 @@ def launch(
     begin()
     if dryrun:
         return _dry(tasks, output_)
-    _before(tasks, cluster, yes)
+    shown = _before(tasks, cluster, yes)
 
     def ask(task: Task, name: str | None) -> str:
         return sdk.launch(
@@ -119,8 +119,8 @@ def launch(
     for place, task in enumerate(tasks, 1):
         if len(tasks) > 1:
             output.note(f"task {place} of {len(tasks)}: {task.name or 'without a name'}")
-        ran = job_run.carry_out(lambda one=task, on=name: ask(one, on), name, manner)
-        name = ran.cluster
+        ran = job_run.carry_out(lambda one=task, on=name: ask(one, on), name, manner, shown=shown)
+        name, shown = ran.cluster, False
         if ran.code:
             break
     return job_run.tell(ran, manner)
@@ -129,22 +129,25 @@ def launch(
 # ── before ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _before(tasks: Sequence[Task], cluster: str | None, yes: bool) -> None:
-    """Say what is about to happen; ask where a person is there and something would be bought."""
+def _before(tasks: Sequence[Task], cluster: str | None, yes: bool) -> bool:
+    """Say what is about to happen; ask where a person is there and something would be bought. Returns whether
+    the machines were shown."""
     there = clusters([cluster]) if cluster is not None else []
     state = render_requests.word(there[0]["status"]) if there else None
     if yes or not somebody_is_there() or state in ("UP", "INIT"):
-        return
+        return False
     name = f" {cluster!r}" if cluster else ""
     if state is not None:
         price = render.money(there[0].get("price_per_hour"))
         costs = f" at {price} an hour" if price and there[0].get("price_per_hour") else ""
-        confirm(f"Cluster{name} is {state}. Start it{costs}?", "nothing was started")
-        return
+        confirm(f"Cluster{name} is {state}. Start it{costs}?", "nothing was started", begins=True)
+        return False
     optimized: list[Any] = list(result(sdk.optimize(_dag(tasks)), "looking which machines would do"))
     show_candidates(optimized[:1])
     price = render.money(optimized[0]["chosen"]["total_cost"]) if optimized else None
-    confirm(f"Launch cluster{name} at {price or 'an unknown price'} an hour?", "nothing was launched")
+    question = f"Launch {f'cluster{name}' if name else 'a cluster'} at {price or 'an unknown price'} an hour?"
+    confirm(question, "nothing was launched", begins=True)
+    return True
 
 
 def _dag(tasks: Sequence[Task]) -> Any:
@@ -188,15 +191,15 @@ def show_candidates(optimized: Sequence[Mapping[str, Any]]) -> None:
 
 def _candidate(one: Mapping[str, Any]) -> tuple[object, ...]:
     gpus = f"{one['accelerator']}:{one['accelerator_count']:g}" if one.get("accelerator") else None
-    place = "/".join(str(part) for part in (one["infra"], one.get("region"), one.get("zone")) if part)
+    parts = [str(part) for part in (one["infra"], one.get("region"), one.get("zone")) if part]
     return (
-        place,
-        f"{one['instance_type']}{' (spot)' if one.get('use_spot') else ''}",
+        "/".join(dict.fromkeys(parts)),
+        f"{one['instance_type']}{'[spot]' if one.get('use_spot') else ''}",
         f"{one['cpus']:g}",
-        render_requests.memory(one["memory_gb"]),
+        f"{one['memory_gb']:g}",
         gpus,
         render.money(one["total_cost"]),
-        Cell("chosen", "good") if one.get("chosen") else " ",
+        Cell("*", "good") if one.get("chosen") else " ",
     )
 
 

@@ -14,7 +14,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from sky.cli.nouns import NOUNS, help_page, nouns_meant
+from sky.cli.nouns import ELSEWHERE, NOUNS, help_page, nouns_meant
 
 if TYPE_CHECKING:
     from sky.cli.errors import Ending
@@ -51,7 +51,7 @@ def _at_once(words: list[str]) -> int | None:
         bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         print(help_page(bold))
         return 0
-    if words[0] in ("--version", "-V"):
+    if words[0] in ("--version", "-V", "-v"):
         from sky.kit.version import VERSION
 
         print(f"sky {VERSION}")
@@ -61,6 +61,7 @@ def _at_once(words: list[str]) -> int | None:
     kind = "option" if words[0].startswith("-") else "command"
     meant = nouns_meant(words[0]) if kind == "command" else []
     hint = f"did you mean `sky {meant[0]}`?" if meant else "`sky --help` lists them"
+    hint = ELSEWHERE.get(words[0], hint)
     return _refuse(words, f"there is no {kind} {words[0]!r}", hint)
 
 
@@ -82,9 +83,11 @@ def _tell(words: list[str], ending: Ending) -> int:
 
 def _with_noun(words: list[str]) -> int:
     from sky.cli import app, errors, output
+    from sky.client import attempts
     from sky.client.errors import SkyError
 
     output.prepare()
+    attempts.when_away(output.away)
     if not os.environ.get("SKY_DEBUG"):
         threading.excepthook = _last_word_of_thread
     try:

@@ -128,6 +128,13 @@ INSTEAD = {
     "result": "task result",
 }
 """What they may have meant by a word that is no noun."""
+ELSEWHERE = {
+    "jobs": "`sky job` is for paid jobs; `sky launch` runs a task on a cluster, `sky queue` lists its jobs",
+    "serve": "launch what serves with `resources: ports:`; `sky status NAME --endpoints` tells where it is",
+    "local": "this computer is a cloud as it is: `sky launch --infra local`",
+    **dict.fromkeys(("volumes", "volume"), "`file_mounts` of a task bring storages: `sky storage ls`"),
+}
+"""What stands here for commands that SkyPilot has, and this has not."""
 
 
 def help_page(bold: bool) -> str:

@@ -197,6 +197,11 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def away(seconds: float) -> None:
+    """A line about a server that does not answer, and is tried again for so many seconds."""
+    note(f"no answer from the server; trying again for up to {seconds:.0f} s; Ctrl-C ends only the waiting")
+
+
 def tell_error(text: str) -> None:
     """An error and its hint, each on one line; of several things that are wrong, one on each line."""
     clear_progress()

@@ -31,8 +31,8 @@ from sky.client.errors import SkyError
 AT_ONCE_MAX = 16
 """How many clusters are waited for at the same time."""
 PROGRESS_AFTER_S = 1.0
-FAILED_MARK = "failed: "
-"""What the last line of a request begins with that failed."""
+TABLE_MARK, BEHIND_TABLE_MARK = "machines for ", "launching cluster "
+"""What the lines begin with that are above and behind the machines that would do."""
 NAMES_SHOWN_MAX = 6
 PATTERN_SIGNS = "*?["
 
@@ -92,18 +92,20 @@ class Live:
 
 
 class LiveRequest(Live):
-    """The same for what a request says: that it failed is not said, since its error is told behind it."""
+    """The same for what a request says. ``machines``: whether its table of machines is shown too."""
 
-    _held = ""
+    _inside = False
+
+    def __init__(self, stream: TextIO, *, machines: bool = True) -> None:
+        super().__init__(stream)
+        self._machines = machines
 
     def write(self, text: str, /) -> None:
-        """Show a line, once it is known that it is not the last one of a request that failed."""
-        if self._held:
-            super().write(self._held)
-            self._held = ""
-        if text.startswith(FAILED_MARK):
-            self._held = text
-        else:
+        """Show a line, unless it is of that table."""
+        if not self._machines and text.startswith(TABLE_MARK):
+            self._inside = True
+        self._inside = self._inside and not text.startswith(BEHIND_TABLE_MARK)
+        if not self._inside:
             super().write(text)
 
 

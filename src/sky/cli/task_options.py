@@ -164,6 +164,13 @@ def resources_said(options: Options) -> dict[str, Any]:
     }
 
 
+def _folder(workdir: Path) -> Path:
+    if not workdir.expanduser().is_dir():
+        what = "is no folder" if workdir.expanduser().exists() else f"is not there, in {Path.cwd()}"
+        raise usage(f"--workdir {workdir} {what}", "name a folder of this computer")
+    return workdir
+
+
 def tasks_of(words: Sequence[str], options: Options) -> list[Task]:
     """The tasks of a file or a command, in their order, with what the options say of each."""
     envs = variables("--env", options.env, options.env_file)
@@ -180,7 +187,7 @@ def tasks_of(words: Sequence[str], options: Options) -> list[Task]:
         if options.name is not None:
             task.name = options.name
         if options.workdir is not None:
-            task.workdir = str(options.workdir)
+            task.workdir = str(_folder(options.workdir))
         if options.num_nodes is not None:
             task.num_nodes = options.num_nodes
         if machines:

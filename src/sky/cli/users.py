@@ -186,7 +186,9 @@ def list_tokens(
     if output_ == "json":
         output.json(users.TokenPage(items=shown))
     elif not shown:
-        output.note("there are no tokens; `sky token create NAME` makes one")
+        whose = "there are no tokens" if all_users else f"{user} has none" if user else "you have no tokens"
+        more = "" if all_users or user else ", --all-users lists everybody's"
+        output.note(f"{whose}; `sky token create NAME` makes one{more}")
     else:
         headings = ("NAME", "USER", "TOKEN", "ROLE", "AGE", "USED", "STATE", "ID")
         output.table(headings, map(_row, shown), flexible=("NAME", "USER"))

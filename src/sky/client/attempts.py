@@ -8,7 +8,7 @@ callers, except as time; a request that may have had its effect and carries no k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -29,7 +29,18 @@ BUSY_PAUSE_LONGEST_S = 10.0
 RATE_LIMITED, NOT_NOW = 429, 503
 TRY_AGAIN_STATUSES = frozenset({429, 502, 503, 504})
 
+AWAY_TOLD_S = 2.0
+"""After how much silence whoever wants to know is told that a daemon is away."""
+LONG_S = 10.0
+"""A patience of less is over before it is worth a word."""
+
 _clock = SystemClock()
+_tell_away: list[Callable[[float], None]] = []
+
+
+def when_away(tell: Callable[[float], None]) -> None:
+    """Have it told once that a daemon is away that is waited for for long, and for how many seconds."""
+    _tell_away[:] = [tell]
 
 
 class Attempts:
@@ -57,7 +68,11 @@ class Attempts:
             return None
         if silent and self._away_s is None:
             self._away_s = self._began_s
-        return self._pause(None)
+        pause = self._pause(None)
+        long = self._patience_s >= LONG_S and self._away_for_s() >= AWAY_TOLD_S
+        if pause is not None and long and _tell_away:
+            _tell_away.pop()(self._patience_s)
+        return pause
 
     def after_answer(self, status: int, headers: Mapping[str, str]) -> float | None:
         """Seconds to pause when an answer asks to try again; None when it is the answer."""
@@ -81,8 +96,10 @@ class Attempts:
         pause = backoff.delay_s(self._failures, first_s=PAUSE_FIRST_S, longest_s=PAUSE_LONGEST_S)
         if asked_s is not None:
             pause = max(pause, min(asked_s, longest_s))
-        away_s = _clock.monotonic_s() - self._away_s
-        return pause if away_s + pause <= self._patience_s else None
+        return pause if self._away_for_s() + pause <= self._patience_s else None
+
+    def _away_for_s(self) -> float:
+        return 0.0 if self._away_s is None else _clock.monotonic_s() - self._away_s
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

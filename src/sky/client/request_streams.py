@@ -27,6 +27,8 @@ from sky.wire import requests as wire
 T = TypeVar("T")
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
+FAILED_MARK = "failed: "
+"""What the last line of a request begins with that failed."""
 PAUSE_LONGEST_S = 1.0
 CUTS_MAX = 30
 """How often in a row a stream may be cut off as soon as it has begun."""
@@ -77,7 +79,8 @@ _requests = msgspec.json.Decoder(_RequestEnd)
 class Lines(Generic[T]):
     """A reader's place in a stream. ``end``: what is behind the last line, once that was read.
 
-    ``closing``: what stands for it where a stream simply closes; None where that is no end.
+    ``closing``: what stands for it where a stream simply closes; None where that is no end. ``hold``: a last
+    line that begins so is not handed out.
     """
 
     def __init__(
@@ -85,10 +88,13 @@ class Lines(Generic[T]):
         call: Callable[[int], Call[None]],
         read_end: Callable[[bytes], T],
         closing: T | None = None,
+        hold: str | None = None,
     ) -> None:
         self._call = call
         self._read_end = read_end
         self._closing = closing
+        self._hold = hold
+        self._held: str | None = None
         self._after = 0
         self._rest = bytearray()
         self.end: T | None = None
@@ -108,7 +114,7 @@ class Lines(Generic[T]):
                 self._rest.clear()
                 while self.end is None and (piece := (yield Read())) is not None:
                     for text in self._feed(piece):
-                        yield Give(text)
+                        yield from self._give(text)
                 self.end = self._closing if self.end is None else self.end
                 if self.end is None:
                     raise ConnectionError("the stream ended before its end")
@@ -120,6 +126,14 @@ class Lines(Generic[T]):
                 if failures > CUTS_MAX:
                     raise DaemonUnreachable(f"the stream was cut off {failures} times in a row") from cut
                 yield Pause(backoff.delay_s(failures, first_s=0.05, longest_s=PAUSE_LONGEST_S))
+
+    def _give(self, text: str) -> Iterator[Give]:
+        told = [] if self._held is None else [self._held]
+        self._held = text if self._hold is not None and text.startswith(self._hold) else None
+        if self._held is None:
+            told.append(text)
+        for one in told:
+            yield from map(Give, one.split("\n"))
 
     def _feed(self, piece: bytes) -> Iterator[str]:
         self._rest += piece
@@ -133,7 +147,7 @@ class Lines(Generic[T]):
                 self.end = self._read_end(line)
                 return
             self._after = said.line or said.place or self._after
-            yield from said.text.split("\n")
+            yield said.text
 
 
 def end_of(lines: Lines[T]) -> T:
@@ -145,10 +159,11 @@ def end_of(lines: Lines[T]) -> T:
 
 
 def of_request(request_id: str, *, follow: bool, after: int = 0) -> Lines[wire.RequestRecord]:
-    """What a request says; behind it, the request."""
+    """What a request says; behind it, the request. That it failed is not said: its error is raised."""
     found: Lines[wire.RequestRecord] = Lines(
         lambda place: calls.stream_request(request_id, max(place, after), follow=follow),
         lambda line: _requests.decode(line).end,
+        hold=FAILED_MARK,
     )
     return found
 

@@ -165,7 +165,9 @@ def find_token(tx: Tx, caller: Caller, ref: str) -> Row:
     row = users.named(tx.connection, caller.name, ref) or users.token(tx.connection, ref)
     if row is None or (row["user_name"] != caller.name and not caller.admin):
         known = [one["name"] for one in users.tokens(tx.connection, caller.name, 0, NAMES_MAX)]
-        msg = f"there is no token {ref!r}; {hint(ref, known)}. `sky token list` shows those there are"
+        msg = f"you have no token {ref!r}; {hint(ref, known)}. `sky token list` shows those there are"
+        if caller.admin:
+            msg += ", and with --all-users everybody's: another's is named by its id"
         raise NotFound(msg, details={"token": ref})
     return row
 

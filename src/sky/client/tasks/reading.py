@@ -67,7 +67,10 @@ def documents(content: bytes, file: str) -> list[Marked]:
         if not isinstance(marked.value, dict):
             report = Report(file, marked)
             kind = "list" if isinstance(marked.value, list) else "single value"
-            report.wrong((), f"a task is a mapping with fields such as run and resources; this is a {kind}")
+            said = f"a task is a mapping with fields such as run and resources; this is a {kind}"
+            if Path(file).suffix.lower() not in (".yaml", ".yml"):
+                said += f"; a script is run by a command: bash {file}"
+            report.wrong((), said)
             report.finish()
     return found
 
