@@ -90,7 +90,7 @@ def launch(
     row = clusters.named(tx.connection, name)
     if row is None:
         row = _make(tx, name, user, body, rules, asked or machines.asked(tx, body.task, rules))
-        requests.say(tx, request["id"], f"launching cluster {name!r} with {body.task.num_nodes} nodes")
+        requests.say(tx, request["id"], f"launching cluster {name!r} with {_nodes(body.task.num_nodes)}")
     else:
         row = usable(tx, name, user, body.task, resize=body.resize)
         if body.resize:
@@ -104,6 +104,10 @@ def launch(
     if row["state"] in (k.STOPPING, k.STOPPED):
         requests.say(tx, request["id"], f"cluster {name!r} is {row['state']}, and is started again")
         tx.apply(r.RequestWaiting(request["id"], tx.now_us))
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def execute(tx: Tx, request: Row, body: wire.ExecBody, rules: Rules) -> None:
@@ -204,7 +208,7 @@ def cancel_job(tx: Tx, job: Row, error: Any = None) -> None:
 def _fits(row: Row, task: wire.TaskConfig, *, resize: bool) -> None:
     if task.num_nodes > row["num_nodes"] and not resize:
         msg = (
-            f"cluster {row['name']!r} has {row['num_nodes']} nodes, and the task wants {task.num_nodes}; "
+            f"cluster {row['name']!r} has {_nodes(row['num_nodes'])}, and the task wants {task.num_nodes}; "
             "launch it on another cluster, or launch it with resize, which changes the number of nodes"
         )
         raise RequestFailure("ResourcesMismatchError", msg, cluster=row["name"])
