@@ -143,6 +143,14 @@ class Tab:
         )
         self.shown()
 
+    def press(self, text: str) -> None:
+        """Press the button that says that."""
+        find = (
+            f"[...document.querySelectorAll('button')].find((one) => one.textContent === {json.dumps(text)})"
+        )
+        self.until(f"!!{find}")
+        self.run(f"{find}.click()")
+
     def shown(self) -> None:
         """Wait until a view has shown itself."""
         self.until("!!document.querySelector('main h1') && !document.querySelector('main[aria-busy]')")

@@ -17,7 +17,7 @@ from tests.dashboard.conftest import CANARY, Fleet
 
 from sky.api.dashboard import PAGES, files
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 AXE = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
@@ -140,7 +140,7 @@ def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet) ->
     tab.run("document.querySelector('button.main').click()")
     tab.says('cpus is a number, or one with a + for at least; it is "many"')
     tab.run("document.querySelector('[name=cpus]').value = '1+'")
-    tab.run("[...document.querySelectorAll('form button')].at(-1).click()")
+    tab.press("Which machine would it get?")
     tab.says("✓ taken")
     tab.run("document.querySelector('button.main').click()")
     tab.says("launch on first")
@@ -152,6 +152,26 @@ def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet) ->
         "Input.dispatchKeyEvent", type="keyDown", key="ArrowDown", code="ArrowDown", windowsVirtualKeyCode=40
     )
     assert tab.run("document.activeElement.textContent") == "Clusters"
+
+
+def test_a_cluster_is_told_what_to_do_when_it_is_idle_and_taken_down(tab: Tab, fleet: Fleet) -> None:
+    fleet.api.do("launch", task={"run": "true"}, cluster_name="second")
+    tab.open("clusters/second")
+    tab.says("stays")
+    tab.run("document.querySelector('main details').open = true")
+    tab.run("document.querySelector('[name=minutes]').value = '45'")
+    tab.run("document.querySelector('[name=then]').value = 'down'")
+    tab.press("Say so")
+    tab.says("taken down after 45 min")
+    assert tab.run("document.querySelector('main details').open"), "what was opened stays open"
+    for answer in ("Leave it", "Take it down"):
+        tab.press("Take down")
+        tab.until("!!document.querySelector('dialog[open]')")
+        tab.press(answer)
+        tab.until("!document.querySelector('dialog')")
+    tab.says("There is no cluster second.")
+    names = {one["name"] for one in fleet.api.ask("status")["result"]}
+    assert "second" not in names
 
 
 def test_others_come_in_with_a_token_and_do_what_their_role_may(stranger: Tab, fleet: Fleet) -> None:

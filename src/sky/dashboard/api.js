@@ -36,19 +36,27 @@ export const token = kept(TOKEN);
 export const key = kept(KEY);
 
 export function random() {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) =>
+    one.toString(16).padStart(2, "0"),
+  ).join("");
 }
 
 export async function open(method, path, { body, query, signal, headers = {} } = {}) {
   const bearer = path.startsWith("/compute/") ? key.get() : token.get();
-  const asked = new URLSearchParams(Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== ""));
+  const asked = new URLSearchParams(
+    Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== ""),
+  );
   const told = { ...headers };
   if (bearer) told.authorization = `Bearer ${bearer}`;
   if (body !== undefined) told["content-type"] = "application/json";
   let answer;
   try {
     answer = await fetch(asked.size ? `${path}?${asked}` : path, {
-      method, signal, headers: told, body: body === undefined ? undefined : JSON.stringify(body), credentials: "same-origin",
+      method,
+      signal,
+      headers: told,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "same-origin",
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;

@@ -83,7 +83,10 @@ class Page {
   async watch(look, { seconds = LOOK_AGAIN_S, about = () => true } = {}) {
     let [busy, again, timer] = [false, false, 0];
     const run = async () => {
-      if (busy) { again = true; return; }
+      if (busy) {
+        again = true;
+        return;
+      }
       busy = true;
       try {
         await look();
@@ -92,26 +95,45 @@ class Page {
       } finally {
         busy = false;
       }
-      if (again && !this.signal.aborted) { again = false; soon(); }
+      if (again && !this.signal.aborted) {
+        again = false;
+        soon();
+      }
     };
-    const soon = () => { clearTimeout(timer); timer = setTimeout(run, SETTLE_MS); };
-    this.again = run;
-    onMove((event) => { if (event === null || about(event)) soon(); }, this.signal);
-    const every = setInterval(() => { if (document.visibilityState === "visible") run(); }, seconds * 1000);
-    const back = () => { if (document.visibilityState === "visible") soon(); };
-    document.addEventListener("visibilitychange", back);
-    this.signal.addEventListener("abort", () => {
-      clearInterval(every);
+    const soon = () => {
       clearTimeout(timer);
-      document.removeEventListener("visibilitychange", back);
-    }, { once: true });
+      timer = setTimeout(run, SETTLE_MS);
+    };
+    this.again = run;
+    onMove((event) => {
+      if (event === null || about(event)) soon();
+    }, this.signal);
+    const every = setInterval(() => {
+      if (document.visibilityState === "visible") run();
+    }, seconds * 1000);
+    const back = () => {
+      if (document.visibilityState === "visible") soon();
+    };
+    document.addEventListener("visibilitychange", back);
+    this.signal.addEventListener(
+      "abort",
+      () => {
+        clearInterval(every);
+        clearTimeout(timer);
+        document.removeEventListener("visibilitychange", back);
+      },
+      { once: true },
+    );
     await run();
   }
 
   /** Tell what went wrong, above what is shown. */
   fail(error) {
     if (this.signal.aborted || error.name === "AbortError") return;
-    if (error instanceof Refusal && error.status === 401) { askForToken(); return; }
+    if (error instanceof Refusal && error.status === 401) {
+      askForToken();
+      return;
+    }
     if (!(error instanceof Refusal || error instanceof Unreachable || error.code)) console.error(error);
     if (!this.shown) this.show(error.status === 404 ? "Not here" : "Something went wrong", wrong(error));
     else if (error instanceof Unreachable) state("waiting");
@@ -165,12 +187,22 @@ async function enter() {
   frame(parts[0] ?? "");
   side.querySelector("#menu")?.setAttribute("aria-expanded", "false");
   if (!view) {
-    page.show("Not here", h("p", {}, `There is no page ${location.pathname}.`), h("p", {}, h("a", { href: `${ROOT}/` }, "To the overview")));
+    page.show(
+      "Not here",
+      h("p", {}, `There is no page ${location.pathname}.`),
+      h("p", {}, h("a", { href: `${ROOT}/` }, "To the overview")),
+    );
     return;
   }
-  if (least !== null && me === null) { askForToken(); return; }
+  if (least !== null && me === null) {
+    askForToken();
+    return;
+  }
   if (!may(least)) {
-    page.show(title ?? "Not for you", h("p", {}, `${me.name} has the role ${me.role}, and this page takes the role ${least}.`));
+    page.show(
+      title ?? "Not for you",
+      h("p", {}, `${me.name} has the role ${me.role}, and this page takes the role ${least}.`),
+    );
     return;
   }
   main.setAttribute("aria-busy", "true");
@@ -185,17 +217,25 @@ async function enter() {
 
 document.addEventListener("click", (event) => {
   const anchor = event.target.closest("a[href]");
-  if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey)
+    return;
   const url = new URL(anchor.href);
   if (url.origin !== location.origin || !url.pathname.startsWith(`${ROOT}/`) || url.hash) return;
   event.preventDefault();
   go(url.pathname.slice(ROOT.length + 1) + url.search);
 });
-addEventListener("popstate", () => { moved = true; enter(); });
+addEventListener("popstate", () => {
+  moved = true;
+  enter();
+});
 
 // ── the frame ───────────────────────────────────────────────────────────────────────────────────
 
-const STREAMED = { live: ["✓", "live"], waiting: ["…", "connecting again"], away: ["◦", "looks every few seconds"] };
+const STREAMED = {
+  live: ["✓", "live"],
+  waiting: ["…", "connecting again"],
+  away: ["◦", "looks every few seconds"],
+};
 
 function state(word) {
   streamed = word;
@@ -216,20 +256,33 @@ function frame(current) {
     const anchor = h("a", { href: `${ROOT}/${path}`, "aria-current": here && "page" }, title);
     groups.set(group, [...(groups.get(group) ?? []), h("li", {}, anchor)]);
   }
-  const menu = button("Menu", () => menu.setAttribute("aria-expanded", String(menu.getAttribute("aria-expanded") !== "true")));
+  const menu = button("Menu", () =>
+    menu.setAttribute("aria-expanded", String(menu.getAttribute("aria-expanded") !== "true")),
+  );
   Object.assign(menu, { id: "menu" });
   menu.setAttribute("aria-expanded", "false");
   menu.setAttribute("aria-controls", "nav");
-  const who = me === null
-    ? h("a", { href: `${ROOT}/login` }, "Log in")
-    : [h("span", {}, `${me.name} · ${me.role}`), token.get() && button("Log out", logOut, "plain")];
-  morph(side, h("header", {},
-    h("div", { class: "brand" }, h("a", { href: `${ROOT}/` }, "Skyfleet"), menu),
-    h("nav", { id: "nav", "aria-label": "Pages", onkeydown: rove }, [...groups].map(([group, items]) =>
-      [h("h2", { class: "group" }, group), h("ul", {}, items)])),
-    h("div", { class: "who" }, who, h("span", { class: "soft live", id: "live" }, ...live()))));
+  const who =
+    me === null
+      ? h("a", { href: `${ROOT}/login` }, "Log in")
+      : [h("span", {}, `${me.name} · ${me.role}`), token.get() && button("Log out", logOut, "plain")];
+  morph(
+    side,
+    h(
+      "header",
+      {},
+      h("div", { class: "brand" }, h("a", { href: `${ROOT}/` }, "Skyfleet"), menu),
+      h(
+        "nav",
+        { id: "nav", "aria-label": "Pages", onkeydown: rove },
+        [...groups].map(([group, items]) => [h("h2", { class: "group" }, group), h("ul", {}, items)]),
+      ),
+      h("div", { class: "who" }, who, h("span", { class: "soft live", id: "live" }, ...live())),
+    ),
+  );
   const kept = side.querySelector("#menu");
-  kept.onclick = () => kept.setAttribute("aria-expanded", String(kept.getAttribute("aria-expanded") !== "true"));
+  kept.onclick = () =>
+    kept.setAttribute("aria-expanded", String(kept.getAttribute("aria-expanded") !== "true"));
 }
 
 function rove(event) {
@@ -255,7 +308,11 @@ export async function start(next) {
     me = health.user;
   } catch (error) {
     if (error instanceof Refusal && error.status === 401) token.set(null);
-    else { new Page([], leaving.signal).fail(error); setTimeout(() => start(next), 3000); return; }
+    else {
+      new Page([], leaving.signal).fail(error);
+      setTimeout(() => start(next), 3000);
+      return;
+    }
     health = await get("/api/health").catch(() => null);
     me = health?.user ?? null;
   }

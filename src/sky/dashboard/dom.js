@@ -17,7 +17,8 @@ function fill(node, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node[name] = value;
-    else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
+    else if (name === "style")
+      for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
     else if (name === "value" || name === "checked") node[name] = value;
     else if (name === "href" && !LINKS.test(value)) continue;
     else node.setAttribute(name, value === true ? "" : String(value));
@@ -84,7 +85,12 @@ function same(old, fresh) {
 // ── values ──────────────────────────────────────────────────────────────────────────────────────
 
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
 
 export function moment(value) {
   if (value === null || value === undefined) return null;
@@ -129,7 +135,10 @@ export function usd(value) {
   const exact = typeof value === "string"; // what is paid is told to the last place, what machines cost is not
   const digits = exact ? 6 : number !== 0 && Math.abs(number) < 1 ? 4 : 2;
   return new Intl.NumberFormat(undefined, {
-    style: "currency", currency: "USD", minimumFractionDigits: 2, maximumFractionDigits: digits,
+    style: "currency",
+    currency: "USD",
+    minimumFractionDigits: 2,
+    maximumFractionDigits: digits,
   }).format(number);
 }
 
@@ -147,9 +156,18 @@ export function bytes(value) {
 // A state is a sign, a word and a colour: two of them say it without the third.
 const KINDS = {
   good: ["✓", "ready UP succeeded SUCCEEDED active ok live healthy published"],
-  busy: ["▸", "running RUNNING started provisioning connecting bootstrapping recovering assigned dispatching accepted INIT SETTING_UP"],
-  wait: ["◦", "queued PENDING WAITING requested created STOPPED AUTOSTOPPING stopped draining deleting cancel_requested"],
-  bad: ["✕", "failed FAILED FAILED_SETUP FAILED_DRIVER timed_out lost degraded interrupted unreachable suspended"],
+  busy: [
+    "▸",
+    "running RUNNING started provisioning connecting bootstrapping recovering assigned dispatching accepted INIT SETTING_UP",
+  ],
+  wait: [
+    "◦",
+    "queued PENDING WAITING requested created STOPPED AUTOSTOPPING stopped draining deleting cancel_requested",
+  ],
+  bad: [
+    "✕",
+    "failed FAILED FAILED_SETUP FAILED_DRIVER timed_out lost degraded interrupted unreachable suspended",
+  ],
   odd: ["?", "indeterminate"],
   over: ["–", "deleted CANCELLED cancelled closed revoked expired disabled"],
 };
@@ -159,8 +177,15 @@ const KIND_OF = new Map(
 
 export function state(word) {
   const kind = KIND_OF.get(word) ?? "over";
-  const text = String(word ?? "unknown").replaceAll("_", " ").toLowerCase();
-  return h("span", { class: `state ${kind}` }, h("span", { class: "sign", "aria-hidden": "true" }, KINDS[kind][0]), text);
+  const text = String(word ?? "unknown")
+    .replaceAll("_", " ")
+    .toLowerCase();
+  return h(
+    "span",
+    { class: `state ${kind}` },
+    h("span", { class: "sign", "aria-hidden": "true" }, KINDS[kind][0]),
+    text,
+  );
 }
 
 export function kindOf(word) {
@@ -188,16 +213,42 @@ export function id(value) {
 // ── parts of pages ──────────────────────────────────────────────────────────────────────────────
 
 export function empty(title, hint, command) {
-  return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), hint && h("p", { class: "soft" }, hint),
-    command && h("pre", { class: "command", tabindex: "0" }, command));
+  return h(
+    "div",
+    { class: "empty" },
+    h("p", { class: "empty-title" }, title),
+    hint && h("p", { class: "soft" }, hint),
+    command && h("pre", { class: "command", tabindex: "0" }, command),
+  );
 }
 
 /** columns: [label, cell(row), class?]; rows are known again by key(row). */
 export function table(label, columns, rows, key) {
-  const head = h("thead", {}, h("tr", {}, columns.map(([text, , kind]) => h("th", { scope: "col", class: kind }, text))));
-  const body = h("tbody", {}, rows.map((row) =>
-    h("tr", { "data-key": `k${key(row)}` }, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, h("table", {}, head, body));
+  const head = h(
+    "thead",
+    {},
+    h(
+      "tr",
+      {},
+      columns.map(([text, , kind]) => h("th", { scope: "col", class: kind }, text)),
+    ),
+  );
+  const body = h(
+    "tbody",
+    {},
+    rows.map((row) =>
+      h(
+        "tr",
+        { "data-key": `k${key(row)}` },
+        columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))),
+      ),
+    ),
+  );
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    h("table", {}, head, body),
+  );
 }
 
 export function section(title, ...content) {
@@ -206,8 +257,11 @@ export function section(title, ...content) {
 
 /** Names and their values. */
 export function facts(...pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
-    h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "–"))));
+  return h(
+    "dl",
+    { class: "facts" },
+    pairs.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "–"))),
+  );
 }
 
 export function tiles(...content) {
@@ -215,9 +269,14 @@ export function tiles(...content) {
 }
 
 export function tile(label, value, more, href) {
-  const inner = [h("span", { class: "tile-label" }, label), h("span", { class: "tile-value" }, value),
-    h("span", { class: "tile-more" }, more ?? " ")];
-  return href ? h("a", { class: "tile", href: `/dashboard/${href}` }, inner) : h("div", { class: "tile" }, inner);
+  const inner = [
+    h("span", { class: "tile-label" }, label),
+    h("span", { class: "tile-value" }, value),
+    h("span", { class: "tile-more" }, more ?? " "),
+  ];
+  return href
+    ? h("a", { class: "tile", href: `/dashboard/${href}` }, inner)
+    : h("div", { class: "tile" }, inner);
 }
 
 export function button(text, act, kind) {
@@ -228,13 +287,23 @@ export function field(label, control, hint) {
   const name = `f-${label.toLowerCase().replace(/[^a-z]+/g, "-")}`;
   control.id = name;
   if (hint) control.setAttribute("aria-describedby", `${name}-hint`);
-  return h("div", { class: "field" }, h("label", { for: name }, label), control,
-    hint && h("span", { class: "hint", id: `${name}-hint` }, hint));
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: name }, label),
+    control,
+    hint && h("span", { class: "hint", id: `${name}-hint` }, hint),
+  );
 }
 
 export function wrong(error) {
-  return h("div", { class: "wrong", role: "alert" }, h("strong", {}, error.title ?? "That did not work"),
-    h("p", {}, error.message), error.code && h("p", { class: "soft" }, `${error.code}${error.status ? ` · ${error.status}` : ""}`));
+  return h(
+    "div",
+    { class: "wrong", role: "alert" },
+    h("strong", {}, error.title ?? "That did not work"),
+    h("p", {}, error.message),
+    error.code && h("p", { class: "soft" }, `${error.code}${error.status ? ` · ${error.status}` : ""}`),
+  );
 }
 
 const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])/g;
@@ -243,12 +312,21 @@ const LINES_MAX = 5000;
 /** A box of lines that follows its end while its reader is there. */
 export class Lines {
   constructor(label) {
-    this.box = h("pre", { class: "lines", tabindex: "0", role: "log", "aria-label": label, "data-keep": true, "data-key": `log-${label}` });
+    this.box = h("pre", {
+      class: "lines",
+      tabindex: "0",
+      role: "log",
+      "aria-label": label,
+      "data-keep": true,
+      "data-key": `log-${label}`,
+    });
     this.waiting = [];
   }
 
   add(text, kind) {
-    const shown = String(text).replace(ESCAPES, "").replace(/^.*\r(?=.)/gm, "");
+    const shown = String(text)
+      .replace(ESCAPES, "")
+      .replace(/^.*\r(?=.)/gm, "");
     this.waiting.push(h("span", { class: kind }, `${shown}\n`));
     if (this.waiting.length === 1) requestAnimationFrame(() => this.flush());
   }
@@ -270,10 +348,21 @@ export class Lines {
 /** Ask before something that cannot be taken back. */
 export function sure(question, word) {
   return new Promise((answered) => {
-    const box = h("dialog", { "aria-label": question },
+    const box = h(
+      "dialog",
+      { "aria-label": question },
       h("p", {}, question),
-      h("div", { class: "row" }, button(word, () => box.close("yes"), "danger"), button("Leave it", () => box.close("no"))));
-    box.addEventListener("close", () => { box.remove(); answered(box.returnValue === "yes"); });
+      h(
+        "div",
+        { class: "row" },
+        button(word, () => box.close("yes"), "danger"),
+        button("Leave it", () => box.close("no")),
+      ),
+    );
+    box.addEventListener("close", () => {
+      box.remove();
+      answered(box.returnValue === "yes");
+    });
     document.body.append(box);
     box.showModal();
   });

@@ -8,13 +8,41 @@ import { events, Refusal } from "./api.js";
 const FIRST_MS = 500;
 const LAST_MS = 5000;
 export const STATES = [
-  "compute.created", "compute.bound", "compute.adopted", "compute.provisioning", "compute.ready", "compute.degraded", "compute.recovering",
-  "compute.failed", "compute.resized",
-  "compute.generation.created", "compute.generation.applied", "compute.lease.claimed", "compute.lease.released",
-  "compute.abandoned", "compute.deleting", "compute.deletion_failed", "compute.strays_terminated", "compute.deleted",
-  "node.requested", "node.provisioning", "node.connecting", "node.bootstrapping", "node.ready", "node.draining",
-  "node.lost", "node.deleting", "node.deleted", "node.failed", "task.queued", "task.started", "task.succeeded",
-  "task.failed", "task.cancelled", "task.timed_out", "task.indeterminate",
+  "compute.created",
+  "compute.bound",
+  "compute.adopted",
+  "compute.provisioning",
+  "compute.ready",
+  "compute.degraded",
+  "compute.recovering",
+  "compute.failed",
+  "compute.resized",
+  "compute.generation.created",
+  "compute.generation.applied",
+  "compute.lease.claimed",
+  "compute.lease.released",
+  "compute.abandoned",
+  "compute.deleting",
+  "compute.deletion_failed",
+  "compute.strays_terminated",
+  "compute.deleted",
+  "node.requested",
+  "node.provisioning",
+  "node.connecting",
+  "node.bootstrapping",
+  "node.ready",
+  "node.draining",
+  "node.lost",
+  "node.deleting",
+  "node.deleted",
+  "node.failed",
+  "task.queued",
+  "task.started",
+  "task.succeeded",
+  "task.failed",
+  "task.cancelled",
+  "task.timed_out",
+  "task.indeterminate",
 ];
 
 const seen = () =>
@@ -30,12 +58,18 @@ export async function follow(query, { signal, heed, tell = () => {}, headers = {
     if (signal.aborted) return;
     const leaving = new AbortController();
     const leave = () => leaving.abort();
-    const hide = () => { if (document.visibilityState !== "visible") leave(); };
+    const hide = () => {
+      if (document.visibilityState !== "visible") leave();
+    };
     signal.addEventListener("abort", leave, { once: true });
     document.addEventListener("visibilitychange", hide);
     try {
       const from = cursor === null ? {} : { "last-event-id": cursor };
-      for await (const event of events("/v1/events", { query, signal: leaving.signal, headers: { ...headers, ...from } })) {
+      for await (const event of events("/v1/events", {
+        query,
+        signal: leaving.signal,
+        headers: { ...headers, ...from },
+      })) {
         tell("live");
         pause = FIRST_MS;
         if (event.id !== null) cursor = event.id;
@@ -67,13 +101,18 @@ export function onMove(heed, signal) {
 
 export async function begin(tell, signal) {
   let was = "live";
-  await follow({ types: STATES.join(",") }, {
-    signal,
-    heed: (event) => { for (const reader of readers) reader(event); },
-    tell: (word) => {
-      if (word === "live" && was !== "live") for (const reader of readers) reader(null);
-      was = word;
-      tell(word);
+  await follow(
+    { types: STATES.join(",") },
+    {
+      signal,
+      heed: (event) => {
+        for (const reader of readers) reader(event);
+      },
+      tell: (word) => {
+        if (word === "live" && was !== "live") for (const reader of readers) reader(null);
+        was = word;
+        tell(word);
+      },
     },
-  });
+  );
 }

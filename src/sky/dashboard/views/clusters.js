@@ -1,10 +1,28 @@
 // Clusters, the jobs of each, and what a job prints.
 
 import { lines, request, submit } from "../api.js";
-import { Lines, between, button, empty, facts, h, id, link, section, state, sure, table, time, to, usd } from "../dom.js";
+import {
+  Lines,
+  between,
+  button,
+  empty,
+  facts,
+  field,
+  h,
+  id,
+  link,
+  section,
+  state,
+  sure,
+  table,
+  time,
+  to,
+  usd,
+} from "../dom.js";
 
 const TAIL = 2000;
-const ABOUT = (event) => event.data.type === "task.state" || event.data.type === "compute.state" || event.data.type === "node.state";
+const ABOUT = (event) =>
+  event.data.type === "task.state" || event.data.type === "compute.state" || event.data.type === "node.state";
 
 const options = (page) => ({ signal: page.signal });
 const owns = (page, one) => one.user_name === page.me.name;
@@ -12,61 +30,178 @@ const changes = (page, one) => page.may("admin") || (page.may("user") && owns(pa
 const whose = (page, one) => (owns(page, one) ? {} : { all_users: true });
 
 export async function clusters(page) {
-  await page.watch(async () => {
-    const found = await request("status", { all_users: true }, options(page));
-    page.show("Clusters", found.length ? table("Clusters", [
-      ["Cluster", (one) => link(`clusters/${to(one.name)}`, one.name)],
-      ["State", (one) => state(one.status)],
-      ["Machines", (one) => one.resources_str],
-      ["Where", (one) => [one.cloud, one.region].filter(Boolean).join(" / ") || "–"],
-      ["Owner", (one) => one.user_name],
-      ["Since", (one) => time(one.launched_at)],
-      ["An hour", (one) => usd(one.price_per_hour), "num"],
-      ["So far", (one) => usd(one.cost), "num"],
-    ], found, (one) => one.cluster_id) : empty("No cluster is there.", "A task is launched on one, which is made for it:", "sky launch -c dev task.yaml"),
-    page.may("user") && h("p", {}, link("launch", "Launch a task")));
-  }, { about: ABOUT });
+  await page.watch(
+    async () => {
+      const found = await request("status", { all_users: true }, options(page));
+      page.show(
+        "Clusters",
+        found.length
+          ? table(
+              "Clusters",
+              [
+                ["Cluster", (one) => link(`clusters/${to(one.name)}`, one.name)],
+                ["State", (one) => state(one.status)],
+                ["Machines", (one) => one.resources_str],
+                ["Where", (one) => [one.cloud, one.region].filter(Boolean).join(" / ") || "–"],
+                ["Owner", (one) => one.user_name],
+                ["Since", (one) => time(one.launched_at)],
+                ["An hour", (one) => usd(one.price_per_hour), "num"],
+                ["So far", (one) => usd(one.cost), "num"],
+              ],
+              found,
+              (one) => one.cluster_id,
+            )
+          : empty(
+              "No cluster is there.",
+              "A task is launched on one, which is made for it:",
+              "sky launch -c dev task.yaml",
+            ),
+        page.may("user") && h("p", {}, link("launch", "Launch a task")),
+      );
+    },
+    { about: ABOUT },
+  );
 }
 
 export async function cluster(page) {
   const name = page.parts[1];
-  await page.watch(async () => {
-    const [[one], jobs] = await Promise.all([
-      request("status", { cluster_names: [name], all_users: true }, options(page)),
-      request("queue", { cluster_name: name, all_users: true }, options(page)).catch((error) => {
-        if (error.code === "ClusterDoesNotExist") return null;
-        throw error;
-      }),
-    ]);
-    if (!one) {
-      page.show(name, empty(`There is no cluster ${name}.`, "It may have been taken down.", "sky status"), h("p", {}, link("clusters", "All clusters")));
-      return;
-    }
-    page.show(name, acts(page, one), one.status_message && h("div", { class: "note-box" }, one.status_message),
-      facts(["State", state(one.status)], ["Nodes ready", `${one.nodes_ready} of ${one.nodes}`], ["Machines", one.resources_str],
-        ["Where", [one.cloud, one.region, one.instance_type].filter(Boolean).join(" / ") || "–"], ["Owner", one.user_name],
-        ["Since", time(one.launched_at)], ["Cost an hour", usd(one.price_per_hour)], ["Cost so far", usd(one.cost)],
-        ["When idle", idle(one)], ["Compute", page.may("admin") ? link(`computes/${to(one.handle.compute_id)}`, id(one.handle.compute_id)) : id(one.handle.compute_id)]),
-      section("Jobs", jobs?.length ? table("Jobs", [
-        ["Job", (job) => link(`clusters/${to(name)}/jobs/${job.job_id}`, `${job.job_id} ${job.job_name ?? ""}`)],
-        ["State", (job) => state(job.status)],
-        ["Submitted", (job) => time(job.submitted_at)],
-        ["Ran for", (job) => between(job.start_at, job.end_at), "num"],
-        ["By", (job) => job.username],
-        ["Exit codes", (job) => job.exit_codes?.join(", ") ?? "–"],
-      ], jobs, (job) => job.job_id) : empty("It has no jobs yet.", "", `sky exec ${name} 'nvidia-smi'`)));
-  }, { about: ABOUT });
+  await page.watch(
+    async () => {
+      const [[one], jobs] = await Promise.all([
+        request("status", { cluster_names: [name], all_users: true }, options(page)),
+        request("queue", { cluster_name: name, all_users: true }, options(page)).catch((error) => {
+          if (error.code === "ClusterDoesNotExist") return null;
+          throw error;
+        }),
+      ]);
+      if (!one) {
+        page.show(
+          name,
+          empty(`There is no cluster ${name}.`, "It may have been taken down.", "sky status"),
+          h("p", {}, link("clusters", "All clusters")),
+        );
+        return;
+      }
+      page.show(
+        name,
+        acts(page, one),
+        one.status_message && h("div", { class: "note-box" }, one.status_message),
+        facts(
+          ["State", state(one.status)],
+          ["Nodes ready", `${one.nodes_ready} of ${one.nodes}`],
+          ["Machines", one.resources_str],
+          ["Where", [one.cloud, one.region, one.instance_type].filter(Boolean).join(" / ") || "–"],
+          ["Owner", one.user_name],
+          ["Since", time(one.launched_at)],
+          ["Cost an hour", usd(one.price_per_hour)],
+          ["Cost so far", usd(one.cost)],
+          ["When idle", idle(one)],
+          [
+            "Compute",
+            page.may("admin")
+              ? link(`computes/${to(one.handle.compute_id)}`, id(one.handle.compute_id))
+              : id(one.handle.compute_id),
+          ],
+        ),
+        changes(page, one) && whenIdle(page, one),
+        section(
+          "Jobs",
+          jobs?.length
+            ? table(
+                "Jobs",
+                [
+                  [
+                    "Job",
+                    (job) =>
+                      link(`clusters/${to(name)}/jobs/${job.job_id}`, `${job.job_id} ${job.job_name ?? ""}`),
+                  ],
+                  ["State", (job) => state(job.status)],
+                  ["Submitted", (job) => time(job.submitted_at)],
+                  ["Ran for", (job) => between(job.start_at, job.end_at), "num"],
+                  ["By", (job) => job.username],
+                  ["Exit codes", (job) => job.exit_codes?.join(", ") ?? "–"],
+                ],
+                jobs,
+                (job) => job.job_id,
+              )
+            : empty("It has no jobs yet.", "", `sky exec ${name} 'nvidia-smi'`),
+        ),
+      );
+    },
+    { about: ABOUT },
+  );
 }
 
-const idle = (one) => (one.autostop < 0 ? "stays" : `${one.to_down ? "taken down" : "stopped"} after ${one.autostop} min`);
+const idle = (one) =>
+  one.autostop < 0 ? "stays" : `${one.to_down ? "taken down" : "stopped"} after ${one.autostop} min`;
+
+/** A form that says what becomes of a cluster when it is idle. */
+function whenIdle(page, one) {
+  const minutes = h("input", {
+    name: "minutes",
+    type: "number",
+    min: "0",
+    max: "525600",
+    required: true,
+    value: String(one.autostop < 0 ? 30 : one.autostop),
+  });
+  const then = h(
+    "select",
+    { name: "then" },
+    h("option", { value: "stop" }, "stop it"),
+    h("option", { value: "down", selected: one.to_down }, "take it down"),
+  );
+  const set = (idle_minutes, down) =>
+    page.act(
+      () => request("autostop", { cluster_name: one.name, idle_minutes, down, ...whose(page, one) }),
+      idle_minutes < 0
+        ? `${one.name} stays when it is idle`
+        : `${one.name} is ${down ? "taken down" : "stopped"} after ${idle_minutes} min without work`,
+    );
+  const submit = (event) => {
+    event.preventDefault();
+    const told = new FormData(event.currentTarget);
+    set(Number(told.get("minutes")), told.get("then") === "down");
+  };
+  return h(
+    "details",
+    { "data-key": "idle" },
+    h("summary", {}, "When it is idle"),
+    h(
+      "form",
+      { class: "inline", onsubmit: submit },
+      field("After minutes", minutes),
+      field("Then", then),
+      h("button", { type: "submit" }, "Say so"),
+      one.autostop >= 0 && button("Let it stay", () => set(-1, false)),
+    ),
+  );
+}
 
 function acts(page, one) {
   if (!changes(page, one)) return null;
-  const ask = (name, word, more = {}) => page.act(() => submit(name, { cluster_name: one.name, ...whose(page, one), ...more }), `asked to ${word} ${one.name}`);
-  return h("div", { class: "row" },
-    one.status === "UP" && button("Stop", async () => { if (await sure(`Stop ${one.name}? Its jobs end; its disks stay.`, "Stop it")) ask("stop", "stop"); }),
+  const ask = (name, word, more = {}) =>
+    page.act(
+      () => submit(name, { cluster_name: one.name, ...whose(page, one), ...more }),
+      `asked to ${word} ${one.name}`,
+    );
+  return h(
+    "div",
+    { class: "row" },
+    one.status === "UP" &&
+      button("Stop", async () => {
+        if (await sure(`Stop ${one.name}? Its jobs end; its disks stay.`, "Stop it")) ask("stop", "stop");
+      }),
     one.status === "STOPPED" && button("Start", () => ask("start", "start")),
-    button("Take down", async () => { if (await sure(`Take ${one.name} down? Its machines and their disks are deleted.`, "Take it down")) ask("down", "take down"); }, "danger"));
+    button(
+      "Take down",
+      async () => {
+        if (await sure(`Take ${one.name} down? Its machines and their disks are deleted.`, "Take it down"))
+          ask("down", "take down");
+      },
+      "danger",
+    ),
+  );
 }
 
 export async function clusterJob(page) {
@@ -79,21 +214,47 @@ export async function clusterJob(page) {
     ]);
     const job = jobs.find((each) => String(each.job_id) === number);
     if (!job) {
-      page.show(`Job ${number} of ${name}`, empty(`${name} has no job ${number}.`, "", `sky queue ${name}`), h("p", {}, link(`clusters/${to(name)}`, name)));
+      page.show(
+        `Job ${number} of ${name}`,
+        empty(`${name} has no job ${number}.`, "", `sky queue ${name}`),
+        h("p", {}, link(`clusters/${to(name)}`, name)),
+      );
       return false;
     }
     const open = ["INIT", "PENDING", "SETTING_UP", "RUNNING"].includes(job.status);
-    const cancel = () => page.act(() => request("cancel", { cluster_name: name, job_ids: [job.job_id], ...whose(page, one) }), `job ${number} is cancelled`);
-    page.show(`Job ${number} of ${name}`,
-      open && one && changes(page, one) && h("div", { class: "row" }, button("Cancel the job", cancel, "danger")),
+    const cancel = () =>
+      page.act(
+        () => request("cancel", { cluster_name: name, job_ids: [job.job_id], ...whose(page, one) }),
+        `job ${number} is cancelled`,
+      );
+    page.show(
+      `Job ${number} of ${name}`,
+      open &&
+        one &&
+        changes(page, one) &&
+        h("div", { class: "row" }, button("Cancel the job", cancel, "danger")),
       job.error && h("div", { class: "wrong" }, job.error),
-      facts(["State", state(job.status)], ["Name", job.job_name], ["Cluster", link(`clusters/${to(name)}`, name)], ["By", job.username],
-        ["Submitted", time(job.submitted_at)], ["Ran for", between(job.start_at, job.end_at)], ["Machines", job.resources], ["Exit codes", job.exit_codes?.join(", ")]),
-      section("Output", log.box));
+      facts(
+        ["State", state(job.status)],
+        ["Name", job.job_name],
+        ["Cluster", link(`clusters/${to(name)}`, name)],
+        ["By", job.username],
+        ["Submitted", time(job.submitted_at)],
+        ["Ran for", between(job.start_at, job.end_at)],
+        ["Machines", job.resources],
+        ["Exit codes", job.exit_codes?.join(", ")],
+      ),
+      section("Output", log.box),
+    );
     return true;
   };
   let there = false;
-  await page.watch(async () => { there = await show(); }, { about: ABOUT });
+  await page.watch(
+    async () => {
+      there = await show();
+    },
+    { about: ABOUT },
+  );
   if (there) output(page, name, Number(number), log).catch((error) => page.fail(error));
 }
 
@@ -101,10 +262,19 @@ async function output(page, name, number, log) {
   let after = 0;
   while (!page.signal.aborted) {
     try {
-      const body = { cluster_name: name, job_id: number, follow: true, all_users: true, ...(after ? {} : { tail: TAIL }) };
+      const body = {
+        cluster_name: name,
+        job_id: number,
+        follow: true,
+        all_users: true,
+        ...(after ? {} : { tail: TAIL }),
+      };
       for await (const told of lines("POST", "/logs", { body, query: { after }, signal: page.signal })) {
         if ("end" in told) {
-          log.add(`— ${told.end.toLowerCase()}${told.exit_codes ? `, exit codes ${told.exit_codes.join(", ")}` : ""} —`, "note");
+          log.add(
+            `— ${told.end.toLowerCase()}${told.exit_codes ? `, exit codes ${told.exit_codes.join(", ")}` : ""} —`,
+            "note",
+          );
           page.again();
           return;
         }

@@ -15,16 +15,25 @@ export async function login(page) {
       await get("/users/me");
     } catch (error) {
       token.set(before);
-      said.replaceChildren(wrong(error instanceof Refusal ? error : { title: "The daemon does not answer", message: error.message }));
+      said.replaceChildren(
+        wrong(
+          error instanceof Refusal ? error : { title: "The daemon does not answer", message: error.message },
+        ),
+      );
       given.focus();
       return;
     }
     await start(page.query.get("next") ?? "");
   };
-  page.show("Log in",
+  page.show(
+    "Log in",
     h("p", { class: "lead" }, "The token stays in this tab until it is closed or you log out."),
     said,
-    h("form", { class: "card form", onsubmit: submit },
+    h(
+      "form",
+      { class: "card form", onsubmit: submit },
       field("Token", given, "An admin makes one with: sky token create NAME --user YOU"),
-      h("div", { class: "row" }, h("button", { class: "main", type: "submit" }, "Log in"))));
+      h("div", { class: "row" }, h("button", { class: "main", type: "submit" }, "Log in")),
+    ),
+  );
 }

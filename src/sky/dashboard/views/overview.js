@@ -19,44 +19,90 @@ export async function overview(page) {
       get("/api/summary", { days: DAYS }, page.signal),
       request("status", { all_users: true }, { signal: page.signal }),
     ]);
-    page.show("Overview", ...numbers(page, summary, clusters), running(page, clusters), failures(summary),
-      section("Cost of machines by day", summary.days.some((one) => one.cost)
-        ? days(`Cost of the last ${DAYS} days`, summary.days) : empty(`Machines have cost nothing in ${DAYS} days.`, "Those of this computer are free.")));
+    page.show(
+      "Overview",
+      ...numbers(page, summary, clusters),
+      running(page, clusters),
+      failures(summary),
+      section(
+        "Cost of machines by day",
+        summary.days.some((one) => one.cost)
+          ? days(`Cost of the last ${DAYS} days`, summary.days)
+          : empty(`Machines have cost nothing in ${DAYS} days.`, "Those of this computer are free."),
+      ),
+    );
   });
 }
 
 function numbers(page, summary, clusters) {
   const up = clusters.filter((one) => one.status === "UP").length;
-  return [tiles(
-    tile("Clusters up", up, `${clusters.length} in all`, "clusters"),
-    tile("Jobs running", summary.jobs_running, `${summary.jobs_queued} queued`, "clusters"),
-    summary.everybody && tile("Tasks running", summary.tasks_running, `${summary.tasks_queued} queued`, "tasks"),
-    tile("Machines", summary.nodes_ready, `${summary.nodes_total - summary.nodes_ready} not ready`, page.may("admin") ? "computes" : "clusters"),
-    tile("Cost an hour", usd(summary.price_per_hour), summary.everybody ? "all users" : "yours"),
-    tile("Cost this month", usd(summary.month_cost), `since ${MONTH.format(new Date(summary.month))}`),
-    tile("Failed in a day", summary.failed_day, summary.everybody ? "of all users" : "of yours", "requests?show=failed"),
-  )];
+  return [
+    tiles(
+      tile("Clusters up", up, `${clusters.length} in all`, "clusters"),
+      tile("Jobs running", summary.jobs_running, `${summary.jobs_queued} queued`, "clusters"),
+      summary.everybody &&
+        tile("Tasks running", summary.tasks_running, `${summary.tasks_queued} queued`, "tasks"),
+      tile(
+        "Machines",
+        summary.nodes_ready,
+        `${summary.nodes_total - summary.nodes_ready} not ready`,
+        page.may("admin") ? "computes" : "clusters",
+      ),
+      tile("Cost an hour", usd(summary.price_per_hour), summary.everybody ? "all users" : "yours"),
+      tile("Cost this month", usd(summary.month_cost), `since ${MONTH.format(new Date(summary.month))}`),
+      tile(
+        "Failed in a day",
+        summary.failed_day,
+        summary.everybody ? "of all users" : "of yours",
+        "requests?show=failed",
+      ),
+    ),
+  ];
 }
 
 function running(page, clusters) {
   if (!clusters.length) {
-    return section("Clusters", empty("No cluster is there.", "A task is launched on one, which is made for it:", "sky launch -c dev 'echo hello'"));
+    return section(
+      "Clusters",
+      empty(
+        "No cluster is there.",
+        "A task is launched on one, which is made for it:",
+        "sky launch -c dev 'echo hello'",
+      ),
+    );
   }
-  return section("Clusters", table("Clusters", [
-    ["Cluster", (one) => link(`clusters/${to(one.name)}`, one.name)],
-    ["State", (one) => state(one.status)],
-    ["Nodes", (one) => `${one.nodes_ready} of ${one.nodes}`, "num"],
-    ["Since", (one) => time(one.launched_at)],
-    ["Cost", (one) => usd(one.cost), "num"],
-  ], clusters.slice(0, 10), (one) => one.cluster_id));
+  return section(
+    "Clusters",
+    table(
+      "Clusters",
+      [
+        ["Cluster", (one) => link(`clusters/${to(one.name)}`, one.name)],
+        ["State", (one) => state(one.status)],
+        ["Nodes", (one) => `${one.nodes_ready} of ${one.nodes}`, "num"],
+        ["Since", (one) => time(one.launched_at)],
+        ["Cost", (one) => usd(one.cost), "num"],
+      ],
+      clusters.slice(0, 10),
+      (one) => one.cluster_id,
+    ),
+  );
 }
 
 function failures(summary) {
-  if (!summary.failures.length) return section("Failed lately", empty("Nothing failed in the last seven days."));
-  return section("Failed lately", table("What failed lately", [
-    ["What", (one) => link(PATHS[one.kind](one), one.name)],
-    ["Kind", (one) => (one.cluster ? `job on ${one.cluster}` : one.kind)],
-    ["When", (one) => time(one.at), "fit"],
-    ["Why", (one) => one.message ?? "–", "wide"],
-  ], summary.failures.slice(0, FAILURES), (one) => `${one.cluster}${one.id}`));
+  if (!summary.failures.length)
+    return section("Failed lately", empty("Nothing failed in the last seven days."));
+  return section(
+    "Failed lately",
+    table(
+      "What failed lately",
+      [
+        ["What", (one) => link(PATHS[one.kind](one), one.name)],
+        ["Kind", (one) => (one.cluster ? `job on ${one.cluster}` : one.kind)],
+        ["When", (one) => time(one.at), "fit"],
+        ["Why", (one) => one.message ?? "–", "wide"],
+      ],
+      summary.failures.slice(0, FAILURES),
+      (one) => `${one.cluster}${one.id}`,
+    ),
+  );
 }
