@@ -101,6 +101,11 @@ def test_what_is_asked_of_a_machine_is_kept_to_the_letter(api: Api) -> None:
         ({"instance_type": "local-77"}, "ResourcesUnavailableError", "is no local-77"),
         ({"use_spot": True}, "ResourcesUnavailableError", "is not sold in the wanted market"),
         ({"zone": "a"}, "NotSupportedError", "zone: 'a'"),
+        (
+            {"zone": "a", "disk_tier": "high"},
+            "NotSupportedError",
+            "no zones and no tiers of disks; leave them out",
+        ),
         ({"image": "docker:x"}, "NotSupportedError", "image: 'docker:x'"),
         ({"labels": {"a": "b"}}, "NotSupportedError", "labels: 'a'"),
         ({"disk_tier": "ultra"}, "NotSupportedError", "disk_tier: 'ultra'"),

@@ -131,10 +131,12 @@ def _wrong(tx: Tx, machine: wire.Machine, infra: str, image: str | None, rules: 
         (None if can.base_image else machine.image, "image", "images"),
         (None if can.open_ports else ", ".join(machine.ports) or None, "ports", "ports that are opened"),
     )
-    for value, field, what in beyond:
-        if value is not None:
-            reason = f"machines of {infra!r} have no {what}; leave it out, or name another infra"
-            return Turned(f"{field}: {value!r}", reason, "NotSupportedError")
+    missing = [(f"{field}: {value!r}", f"no {what}") for value, field, what in beyond if value is not None]
+    if missing:
+        said, lacks = ", ".join(one for one, _ in missing), " and ".join(one for _, one in missing)
+        out = "it" if len(missing) == 1 else "them"
+        reason = f"machines of {infra!r} have {lacks}; leave {out} out, or name another infra"
+        return Turned(said, reason, "NotSupportedError")
     if machine.image != image:
         reason = f"all machines of a task have one image, and the first has {image!r}"
         return Turned(f"image: {machine.image!r}", reason, "InvalidTaskError")
