@@ -22,6 +22,8 @@ from tests.conftest import RunningDaemon, free_port
 from tests.providers.sshd import Sshd, make_key, run, serving
 
 import sky
+from sky.cli import hosts_file
+from sky.cli.errors import CliError
 
 pytestmark = [
     pytest.mark.real,
@@ -157,22 +159,151 @@ def where() -> str:
 
 @sky.function
 def slowly(seconds: float, note: str) -> str:
-    """Works for a while, and leaves a line each time that it is begun."""
+    """Works for a while, and leaves a line when it begins and one when it ends."""
     import time
 
     with open(note, "a") as file:
         file.write("begun\n")
     time.sleep(seconds)
+    with open(note, "a") as file:
+        file.write("ended\n")
     return "done"
 
 
-def test_a_host_works_and_nothing_is_left(pool: Place) -> None:
+@pytest.fixture(scope="module")
+def installed(pool: Place) -> Place:
+    """Both hosts have the agent's environment: the far one can fetch none."""
     with pool.compute("near") as compute:
         assert (double(21) >> compute) == 42
-        home = (where() >> compute)
+    [agents] = pool.near.home.glob(".skyfleet/*/agents")
+    there = pool.far.home / ".skyfleet" / agents.parent.name
+    there.mkdir(parents=True)
+    (there / "agents").symlink_to(agents)
+    return pool
+
+
+def test_a_host_works_and_nothing_is_left(installed: Place) -> None:
+    pool = installed
+    with pool.compute("near") as compute:
+        assert (double(21) >> compute) == 42
+        home = where() >> compute
         assert home.startswith(str(pool.near.home / ".skyfleet"))
         done = pool.sky("compute", "exec", compute.name or compute.id, "--", "sh", "-c", "echo here; pwd")
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[0] == "here"
     until(lambda: not pool.near.agents(), "the agent's processes end")
     until(lambda: not Path(home).exists(), "its folder goes")
+
+
+def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
+    """For longer than anybody waits for a sign of the other: the outcome of the call arrives after all, once."""
+    place = installed
+    note = place.folder / "begun"
+    with place.compute("far") as compute, place.compute("near") as other:
+        running = compute.submit(slowly(4.0, str(note)))
+        until(note.exists, "the call begins")
+        place.network.cut()
+        try:
+            until(lambda: not tunnels(place), "the tunnel is given up")
+            until(lambda: "ended" in note.read_text(), "the call ends all the same")
+            begun_s = time.monotonic()
+            assert (double(4) >> other) == 8
+            assert time.monotonic() - begun_s < WAIT_S / 4, "another host is not held up"
+            [node] = place.get(f"/v1/computes/{compute.id}/nodes")["items"]
+            assert node["state"] not in {"lost", "deleting", "deleted"}, "who is not heard is not gone"
+            assert not running.done()
+        finally:
+            place.network.heal()
+        assert running.result(WAIT_S) == "done"
+        assert note.read_text() == "begun\nended\n", "it ran once"
+        assert (double(5) >> compute) == 10, "and the same node takes more"
+    until(lambda: not place.far.agents(), "the agent's processes end")
+
+
+def tunnels(place: Place) -> list[str]:
+    """The daemon's connections to the far host that are open."""
+    shown = run("ss", "-Htn", "state", "established", "dst", place.far.address)
+    return [line for line in shown.splitlines() if line]
+
+
+def test_what_comes_through_a_tunnel_needs_a_token(installed: Place) -> None:
+    """The socket is the daemon's own; whoever is behind it is not its user."""
+    place = installed
+    with place.compute("near") as compute:
+        assert (double(1) >> compute) == 2
+        [told] = place.near.home.glob(".skyfleet/*/daemon.*.json")
+        url = json.loads(told.read_text())["url"]
+        with httpx2.Client(base_url=url, trust_env=False, timeout=30) as http:
+            assert http.get("/v1/computes").status_code == 401
+            assert http.post("/v1/providers", json={}).status_code in {401, 403}
+            assert http.get("/api/health").status_code == 200
+
+
+def test_a_host_that_reaches_the_daemon_needs_no_tunnel(installed: Place) -> None:
+    place = installed
+    near = (place.folder / "near.yaml").read_text()
+    (place.folder / "direct.yaml").write_text(f"daemon_url: {place.daemon.url}\n{near}")
+    assert place.sky("provider", "add", "direct", "--hosts", "direct.yaml").returncode == 0
+    with place.compute("direct") as compute:
+        assert (double(3) >> compute) == 6
+        [node] = place.get(f"/v1/computes/{compute.id}/nodes")["items"]
+        assert node["provider_binding"]["tunnel"] is False
+        assert node["provider_binding"]["host_key"] == place.near.fingerprint
+
+
+def test_a_daemon_that_comes_back_makes_its_tunnels_again(installed: Place) -> None:
+    place = installed
+    note = place.folder / "begun-before"
+    with place.compute("near") as compute:
+        running = compute.submit(slowly(3.0, str(note)))
+        until(note.exists, "the call begins")
+        place.daemon.kill()
+        place.daemon.start()
+        assert running.result(WAIT_S) == "done"
+        assert note.read_text() == "begun\nended\n"
+    until(lambda: not place.near.agents(), "the agent's processes end")
+
+
+def test_why_tells_what_is_wrong_with_a_host(pool: Place) -> None:
+    head = "hosts:\n  - {name: closed, address: 127.0.0.1, cpus: 2, memory_gb: 4"
+    (pool.folder / "closed.yaml").write_text(f"{head}, port: {pool.near.port}, password: not-this-one}}\n")
+    assert pool.sky("provider", "add", "closed", "--hosts", "closed.yaml").returncode == 0
+    made = pool.sky("compute", "create", "shut", "--provider", "closed", "--cpus", "1", "--no-wait")
+    assert made.returncode == 0, made.stderr
+    told = until(
+        lambda: "not let in with the password" in (said := pool.sky("why", "shut").stdout) and said,
+        "it is told",
+    )
+    assert "closed (127.0.0.1" in told
+    assert "not-this-one" not in told
+    assert pool.sky("compute", "delete", "shut", "--yes").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "hosts:\n  - name: a\n    prot: 22\n",
+            "bad.yaml:3:5: there is no field 'prot' of a host; did you mean",
+        ),
+        ("hosts:\n  - name: a\n    port: many\n", "bad.yaml:3:5: port: Expected `int`"),
+        ("hosts:\n  - name: a\n    identity_file: nowhere\n", "bad.yaml:3:5: the key"),
+        ("- a\n- b c\n", "bad.yaml:2:3: 'b c' is no [user@]address[:port]"),
+        ("hosts: [a, a]\n", "twice there: a"),
+        ("hosts:\n\t- a\n", "bad.yaml:2:"),
+        ("hosts: [{name: a, password: 12}]\n", "password is a text"),
+        ('- name: a\n  gpus: "?"\n', "bad.yaml:2:3: gpus"),
+    ],
+)
+def test_a_file_of_hosts_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(CliError) as refused:
+        hosts_file.read(tmp_path / "bad.yaml")
+    assert says in str(refused.value)
+
+
+def test_a_short_file_of_hosts_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yaml").write_text("- root@10.0.0.1:2222\n- {name: b, password: secret-word}\n")
+    config, credentials = hosts_file.read(tmp_path / "hosts.yaml")
+    assert config == {"hosts": [{"name": "10.0.0.1", "user": "root", "port": 2222}, {"name": "b"}]}
+    assert credentials == {"passwords": '{"b":"secret-word"}'}

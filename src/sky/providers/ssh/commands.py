@@ -132,10 +132,12 @@ def _seen(line: list[str]) -> Seen | None:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The texts for one host: ``home`` is its folder there, of which ``deployment`` is ours."""
+    """The texts for one host: ``home`` is its folder there, of which ``deployment`` is ours. Several
+    providers may have nodes in it."""
 
     home: str
     deployment: str
+    provider_id: str
 
     def folder(self, tag: str) -> str:
         """The folder of a node."""
@@ -200,6 +202,11 @@ class Commands:
     def _text(self, body: str, **values: str) -> str:
         rest, _, below = self.home.partition("/") if self.home.startswith("~/") else ("", "", self.home)
         home = f'"$HOME"/{shlex.quote(below)}' if rest else shlex.quote(self.home)
-        told = {"deployment": self.deployment, "grace": str(GRACE_SECONDS), **values}
+        told = {
+            "deployment": self.deployment,
+            "provider": self.provider_id,
+            "grace": str(GRACE_SECONDS),
+            **values,
+        }
         named = "\n".join(f"{name}={shlex.quote(value)}" for name, value in told.items())
         return f"home={home}\n{named}\n{texts.COMMON}{body}\nprintf '{_END}\\n'\n"

@@ -245,8 +245,9 @@ class Machines:
         )
 
     def _look_after(self, pool: Pool, host: Reached, seen: Seen, tell: str | None) -> None:
-        """A node that lives needs its tunnel, where it was begun with one."""
-        if seen.state == "running" and seen.tunnel:
+        """A node of ours that lives needs its tunnel, where it was begun with one."""
+        own = seen.launched is not None and seen.launched.provider_id == self._setup.provider_id
+        if own and seen.tunnel and seen.state == "running":
             pool.tunnel(host, self._daemon_url).want(tell)
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────

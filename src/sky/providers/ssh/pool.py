@@ -37,7 +37,7 @@ class Pool:
             self.hosts[host.name] = Reached(
                 host=host,
                 way=ways(config, host),
-                commands=Commands(home, setup.context.deployment),
+                commands=Commands(home, setup.context.deployment, setup.provider_id),
                 access=access,
                 call_seconds=config.call_seconds,
             )

@@ -8,7 +8,7 @@ Follows: a host needs Linux, a shell and the usual small commands; Python and uv
     <home>/<deployment>/nodes/<tag>/     one node: launch.json agent.id agent.log, and what its agent keeps
     <home>/<deployment>/ended/<tag>      the end of the log of one that has ended
     <home>/<deployment>/agents/<digest>/ the agent's package and environment, shared by the nodes
-    <home>/<deployment>/daemon.json      where the tunnel to the daemon is
+    <home>/<deployment>/daemon.<provider>.json      where the tunnel to the daemon is
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ reach() {
     elif command -v wget >/dev/null 2>&1; then wget -q -T 5 -O /dev/null "$1"
     else python3 -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=5)' "$1"; fi
 }
-if [ -n "$url" ] && reach "$url/v1/health/live" </dev/null >/dev/null 2>&1; then printf 'reaches\tyes\n'; fi
+if [ -n "$url" ] && reach "$url/api/health" </dev/null >/dev/null 2>&1; then printf 'reaches\tyes\n'; fi
 """
 
 BRING = r"""
@@ -199,7 +199,8 @@ done
         while [ "$n" -lt "$gpus" ]; do visible="$visible,$((place * gpus + n))"; n=$((n + 1)); done
         printf 'export CUDA_VISIBLE_DEVICES=%s\n' "${visible#,}"
     fi
-    [ -z "$tunnel" ] || printf 'export SKY_AGENT_URL_FILE="%s" SKY_AGENT_TUNNELLED=1\n' "$base/daemon.json"
+    told="$base/daemon.$provider.json"
+    [ -z "$tunnel" ] || printf 'export SKY_AGENT_URL_FILE="%s" SKY_AGENT_TUNNELLED=1\n' "$told"
 } >surroundings.sh
 [ -z "$tunnel" ] || : >tunnel
 ln -sfn "$base/agents/$agents" shared
@@ -248,7 +249,7 @@ for path in "$nodes"/*/; do
     fi
 done
 ls -t "$base/ended" 2>/dev/null | tail -n +51 | while read -r old; do rm -f "$base/ended/$old"; done
-printf 'told\t%s\n' "$(cat "$base/daemon.json" 2>/dev/null)"
+printf 'told\t%s\n' "$(cat "$base/daemon.$provider.json" 2>/dev/null)"
 """
 
 TERMINATE = r"""
@@ -264,6 +265,6 @@ look "$tag"
 """
 
 TELL = r"""
-file="$base/daemon.json"
+file="$base/daemon.$provider.json"
 mkdir -p "$base" && printf '%s' "$told" >"$file.$$" && mv "$file.$$" "$file"
 """
