@@ -12,6 +12,7 @@ from tests.flows.test_requests import User
 from tests.flows.world import World
 
 from sky.domain import request as r
+from sky.providers.fake.trouble import Refuse
 from sky.store.schema_requests import cluster_jobs, clusters
 from sky.store.tx import Tx
 
@@ -108,3 +109,23 @@ async def check(world: World, user: User, launch: str, how: str) -> None:
     assert world.cloud.alive() == ()
     assert world.states(clusters) in (["DOWN"], [])
     assert user.request(launch)["state"] == row["state"], "an end is final"
+
+
+async def test_a_start_that_found_no_machine_and_was_cancelled_leaves_no_word_of_that(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    user = User(world)
+    await world.provider()
+    launch = await user.launch()
+    await world.settle(user.is_over(launch))
+    stop = await user.ask("stop", cluster_name="dev")
+    await world.settle(user.is_over(stop))
+    world.cloud.always("launch", Refuse("no machine is left here", "capacity"))
+    start = await user.ask("start", cluster_name="dev", retry_until_up=True)
+    await world.live(20.0)
+    [tried] = user.request(await user.ask("status"))["result"]
+    assert (tried["status"], "no machine is left" in tried["status_message"]) == ("INIT", True)
+    await user.cancel(start)
+    await world.live(30.0)
+    [there] = user.request(await user.ask("status"))["result"]
+    assert (there["status"], there["status_message"]) == ("STOPPED", None)
+    world.close()
