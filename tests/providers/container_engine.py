@@ -92,7 +92,9 @@ def served(home: Path, podman: Podman, socket: Path) -> Iterator[None]:
     command = [*DIES_WITH_US, "podman", "system", "service", "--time", "0", f"unix://{socket}"]
     with (home / "service.log").open("wb") as log:
         environment = {**os.environ, **podman.environment}
-        service = STARTER.submit(subprocess.Popen, command, stdout=log, stderr=log, env=environment).result()
+        # Where it begins, it leaves a mark when a container runs out of memory.
+        started = STARTER.submit(subprocess.Popen, command, stdout=log, stderr=log, env=environment, cwd=home)
+        service = started.result()
     deadline = time.monotonic() + START_S
     while not socket.exists():
         assert time.monotonic() < deadline, (home / "service.log").read_text()

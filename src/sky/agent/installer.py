@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import re
 import shutil
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,7 +52,8 @@ def uv_path() -> str:
             return uv.find_uv_bin()
         except FileNotFoundError:
             pass
-    found = shutil.which("uv")
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.is_file() else shutil.which("uv")
     if found is None:
         raise Unbuildable("uv, which makes environments, is not installed on the node")
     return found

@@ -119,6 +119,8 @@ if ! "$python" -c 'import sky.agent' >/dev/null 2>&1; then
         "$uv" venv -q --clear --python "${{found:-3.11}}" "$fresh" >&2 \
             && "$uv" pip install -q --python "$fresh/bin/python" "$package" >&2 \
             || give_up "the agent cannot be installed with uv"
+        # Images may name packages: what installs them stays beside the agent where nothing else has it.
+        [ "$uv" != "$home/uv" ] || cp "$uv" "$fresh/bin/uv"
     else
         # With uv, so that images may name packages.
         "$found" -m venv --clear "$fresh" >&2 \

@@ -163,6 +163,7 @@ def _start(program: str, path: str, log: Path, environment: Mapping[str, str]) -
         service = subprocess.Popen(
             [program, "system", "service", "--time", str(IDLE_SECONDS), f"unix://{path}"],
             env=dict(environment),
+            cwd=log.parent,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
