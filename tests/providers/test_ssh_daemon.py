@@ -196,7 +196,7 @@ def test_a_host_works_and_nothing_is_left(installed: Place) -> None:
 
 
 def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
-    """For longer than anybody waits for a sign of the other: the outcome of the call arrives after all, once."""
+    """For longer than anybody waits for a sign of the other: the outcome arrives after all, once."""
     place = installed
     note = place.folder / "begun"
     with place.compute("far") as compute, place.compute("near") as other:
