@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import sys
 import unittest
 from collections.abc import Iterator
@@ -19,10 +20,12 @@ from typing import Any
 import pytest
 from tests.providers.aws_cloud import KEYS, AwsCloud, Fails, LosesAnswer, running
 
+from sky.domain.offer import Offer
 from sky.kit.clock import SystemClock
 from sky.providers.aws.config import AwsConfig
 from sky.providers.aws.instances import machine_of
 from sky.providers.aws.provider import AwsProvider
+from sky.providers.aws.userdata import user_data
 from sky.providers.base import (
     AgainLater,
     AgentSetup,
@@ -376,3 +379,44 @@ def test_without_its_package_the_kind_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(Refused, match=r"pip install 'skyfleet\[aws\]'"):
         built({})
+
+
+async def test_what_was_bought_is_not_given_up_while_the_keys_are_refused(
+    cloud: AwsCloud, deployment: str
+) -> None:
+    provider = provider_at(cloud, deployment)
+    order = await order_from(provider, "nod_mine")
+    machine = await provider.launch(order)
+    for call in (
+        lambda: provider.find(order.tag),
+        lambda: provider.terminate(order.tag, machine.id),
+        lambda: provider.remove_disk("dsk-mine"),
+    ):
+        cloud.then("DescribeInstances", Fails("AuthFailure"))
+        with pytest.raises(AgainLater, match="AuthFailure"):
+            await call()
+    assert len(cloud.living(deployment)) == 1
+
+
+@pytest.mark.parametrize(("ends_with", "tries"), [(0, 1), (97, 5)])
+async def test_a_machine_becomes_what_it_is_told_now_and_ends_with_its_node(
+    tmp_path: Path, ends_with: int, tries: int
+) -> None:
+    """What the service runs at each start of a machine, with a metadata service that says something new."""
+    offer = Offer("ofr_1", "prv_aws", "aws", "aws", "t3.micro", 2, 1.0)
+    order = LaunchOrder("nod_now", offer, "on_demand", AgentSetup(HERE, "t"), 60)
+    told = user_data(order, None).decode()
+    boot = told.partition("<<'END'\n")[2].partition("\nEND\n")[0]
+    programs = tmp_path / "programs"
+    (tmp_path / "skyfleet").mkdir()
+    programs.mkdir()
+    now = tmp_path / "now"
+    now.write_bytes(gzip.compress(f'echo "ran $1" >>"$HOME/log"; exit {ends_with}\n'.encode()))
+    curl = f'while [ "$#" -gt 0 ]; do [ "$1" = -o ] && cp {now} "$2"; shift; done; echo key'
+    for name, text in (("curl", curl), ("shutdown", 'echo "$*" >>"$HOME/log"'), ("sleep", "true")):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    environment = {"HOME": str(tmp_path), "PATH": f"{programs}:{os.environ['PATH']}"}
+    done = await asyncio.create_subprocess_exec("sh", "-c", boot, env=environment)
+    assert await done.wait() == 0
+    assert (tmp_path / "log").read_text().splitlines() == ["ran node"] * tries + ["-h now"]

@@ -19,7 +19,8 @@ class Abilities:
 
     ``apt_setting``: the setting of a provider's configuration that allows apt where the kind does not.
     ``open_ports``: a port that a machine listens on can be reached from here.
-    ``keeps_disks``: what is on a machine's disk can stay when the machine is given back.
+    ``keeps_disks``: what is on a machine's disk can stay when the machine is given back;
+    ``spot_keeps_disks``: of one of the spot market too.
     """
 
     volumes: bool = False
@@ -29,7 +30,12 @@ class Abilities:
     includes: bool = False
     apt_setting: str | None = None
     keeps_disks: bool = False
+    spot_keeps_disks: bool = True
     open_ports: bool = False
+
+    def keeps_disk_of(self, market: str | None) -> bool:
+        """Whether the disk of a machine of that market can outlive it."""
+        return self.keeps_disks and (market != "spot" or self.spot_keeps_disks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,8 +144,9 @@ class Capabilities:
     that means that it is gone. ``can_tell_death``: ``find`` notices by itself when a machine has died.
     ``clustering``: nodes of one compute can reach each other. ``apt_setting``: the setting of the
     configuration, a boolean, that allows apt where it is not allowed without. ``keeps_disks``: a disk can
-    outlive its machine, and be given to the next one. ``open_ports``: who reaches this server reaches a port
-    that a machine listens on, under the machine's address.
+    outlive its machine, and be given to the next one; ``spot_keeps_disks``: of machines of the spot market
+    too. ``open_ports``: who reaches this server reaches a port that a machine listens on, under the machine's
+    address.
     """
 
     volumes: bool = False
@@ -157,6 +158,7 @@ class Capabilities:
     can_tell_death: bool = True
     apt_setting: str | None = None
     keeps_disks: bool = False
+    spot_keeps_disks: bool = True
     open_ports: bool = False
 
 

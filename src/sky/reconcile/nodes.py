@@ -89,17 +89,18 @@ class Nodes(OuterLoop):
             case plan.FetchOffers():
                 return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, case))
             case n.NodeBound() as fact:
-                keeps = case.keeps_disk and await self._keeps_disks(fact.provider_id)
+                keeps = case.keeps_disk and await self._keeps_disks(fact.provider_id, fact.market)
                 return Done(decision.why, decision.next_us, lambda tx: _bind(tx, case.node, fact, keeps))
             case Fact() as fact:
                 return Done(decision.why, decision.next_us, lambda tx: _apply(tx, case.node, fact))
             case _:
                 return Done(decision.why, decision.next_us)
 
-    async def _keeps_disks(self, provider_id: str) -> bool:
-        """Whether a disk of that provider can outlive its machine."""
+    async def _keeps_disks(self, provider_id: str, market: str) -> bool:
+        """Whether the disk of a machine that is bought there can outlive it."""
         try:
-            return (await self._pool.get(provider_id)).capabilities.keeps_disks
+            can = (await self._pool.get(provider_id)).capabilities
+            return can.keeps_disks and (market != "spot" or can.spot_keeps_disks)
         except (Refused, Gone):
             return False
 

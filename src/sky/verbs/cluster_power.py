@@ -7,6 +7,7 @@ Follows: what cannot be done is refused before anything happens, with the provid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -117,19 +118,29 @@ def check_keeps_disks(tx: Tx, row: Row, rules: Rules, way_out: str) -> None:
     if compute is not None and compute["disks"] is None:
         msg = f"cluster {row['name']!r} was launched by a release that keeps no disks; {way_out}"
         raise RequestFailure("NotSupportedError", msg, cluster=row["name"])
-    bought = clusters.kinds_bought(tx.connection, row["compute_id"])
-    kinds = {kind for kind in bought if kind is not None}
-    if None in bought or len(bought) < row["num_nodes"]:
-        named = [spec["provider"]["kind"] for spec in row["specs"]]
-        kinds |= clusters.kinds_named(tx.connection, named) | {name for name in named if name in rules.kinds}
-    for kind in sorted(kinds):
+    bought = clusters.bought(tx.connection, row["compute_id"])
+    machines = {(kind, market) for kind, market in bought if kind is not None}
+    if (None, None) in bought or len(bought) < row["num_nodes"]:
+        machines |= _to_be_bought(tx, row, rules)
+    for kind, market in sorted(machines, key=str):
         known = rules.kinds.get(kind)
-        if known is None or not known.abilities.keeps_disks:
+        if known is None or not known.abilities.keeps_disk_of(market):
+            what = "spot machines" if known is not None and known.abilities.keeps_disks else "machines"
             msg = (
-                f"cluster {row['name']!r} is on machines of {kind!r}, which keep nothing when they are "
+                f"cluster {row['name']!r} is on {what} of {kind!r}, which keep nothing when they are "
                 f"stopped; {way_out}"
             )
             raise RequestFailure("NotSupportedError", msg, cluster=row["name"], provider=kind)
+
+
+def _to_be_bought(tx: Tx, row: Row, rules: Rules) -> set[tuple[str, str | None]]:
+    """The kinds and markets that a cluster may yet get machines of."""
+    resources: Mapping[str, Any] = row["resources"]
+    narrow: list[dict[str, Any]] = resources.get("narrow") or []
+    markets: set[str | None] = {one.get("market") for one in narrow} or {None}
+    named = [spec["provider"]["kind"] for spec in row["specs"]]
+    kinds = clusters.kinds_named(tx.connection, named) | {name for name in named if name in rules.kinds}
+    return {(kind, market) for kind in kinds for market in markets}
 
 
 def end_jobs(tx: Tx, row: Row, error: dict[str, Any]) -> None:

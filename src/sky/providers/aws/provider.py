@@ -7,9 +7,10 @@ the message says how to install it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,11 +18,15 @@ import msgspec
 from sky.domain.offer import Offer
 from sky.providers.aws.config import AwsConfig
 from sky.providers.aws.instances import NODE, machine_of, tags_of
-from sky.providers.base import Capabilities, LaunchOrder, Machine, Refused, Setup
+from sky.providers.base import AgainLater, Capabilities, LaunchOrder, Machine, Refused, Setup
 
 if TYPE_CHECKING:
     from sky.providers.aws.fleet import Fleet, Found
     from sky.providers.aws.offers import Prices
+
+
+T = TypeVar("T")
+REFUSED_AGAIN_S = 30.0
 
 
 class AwsProvider:
@@ -36,6 +41,7 @@ class AwsProvider:
         clustering=True,
         settle_seconds=60.0,
         keeps_disks=True,
+        spot_keeps_disks=False,
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -65,20 +71,28 @@ class AwsProvider:
         return tuple(self._seen(one, tags_of(one.instance).get(NODE, "")) for one in found)
 
     async def find(self, tag: str) -> Machine | None:
-        found = await self._fleet.find(tag)
+        found = await _settled(self._fleet.find(tag))
         return None if found is None else self._seen(found, tag)
 
     async def terminate(self, tag: str, machine_id: str | None, *, keep_disk: bool = False) -> None:
-        await self._fleet.end(tag, keep_disk=keep_disk)
+        await _settled(self._fleet.end(tag, keep_disk=keep_disk))
 
     async def disks(self) -> tuple[str, ...]:
         return await self._fleet.disks()
 
     async def remove_disk(self, name: str) -> None:
-        await self._fleet.remove_disk(name)
+        await _settled(self._fleet.remove_disk(name))
 
     def _seen(self, found: Found, tag: str) -> Machine:
         return machine_of(found.instance, found.region, tag)
+
+
+async def _settled(call: Awaitable[T]) -> T:
+    """An answer about what was bought: where the keys do not allow it now, they may again later."""
+    try:
+        return await call
+    except Refused as refused:
+        raise AgainLater(refused.message, REFUSED_AGAIN_S) from None
 
 
 def _parts(setup: Setup, config: AwsConfig) -> tuple[Fleet, Prices]:

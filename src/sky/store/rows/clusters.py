@@ -69,12 +69,6 @@ def live(connection: sa.Connection, owner: str | None, limit: int) -> list[Row]:
     return many(connection, query.limit(limit))
 
 
-def every(connection: sa.Connection, owner: str | None, limit: int) -> list[Row]:
-    """Clusters, those that are gone included, newest first."""
-    query = sa.select(clusters).order_by(clusters.c.seq.desc()).limit(limit)
-    return many(connection, query if owner is None else query.where(clusters.c.owner == owner))
-
-
 def job(connection: sa.Connection, cluster_id: str, number: int) -> Row | None:
     """A job of a cluster by its number."""
     return one(
@@ -159,12 +153,13 @@ def at_work(connection: sa.Connection, cluster_id: str, before_us: int) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def kinds_bought(connection: sa.Connection, compute_id: str) -> list[str | None]:
-    """For each node of a compute that is not over, of which kind of provider it is; None: not yet known."""
-    query = sa.select(nodes.c.provider_kind).where(
+def bought(connection: sa.Connection, compute_id: str) -> list[tuple[str | None, str | None]]:
+    """For each node of a compute that is not over, its kind of provider and its market; None: not yet
+    known."""
+    query = sa.select(nodes.c.provider_kind, nodes.c.market).where(
         nodes.c.compute_id == compute_id, nodes.c.state.not_in(literals(FINAL))
     )
-    return list(connection.scalars(query))
+    return [(row.provider_kind, row.market) for row in connection.execute(query)]
 
 
 def kinds_named(connection: sa.Connection, names: Sequence[str]) -> set[str]:

@@ -1,0 +1,169 @@
+"""A real daemon whose machines are EC2's: each does what its user data says, as a process of this computer.
+
+Decides: that a call runs on a machine that was bought, that what a cluster has written is there after a
+stop and a start, and that nothing is left. Never: starts what the user data has systemd do; a machine's
+node is run alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Sky
+from tests.conftest import DIES_WITH_US, STARTER, RunningDaemon, free_port
+from tests.providers.aws_cloud import KEYS, AwsCloud, running
+
+import sky
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+WAIT_S = 100.0
+CACHE = Path(os.environ.get("UV_CACHE_DIR", Path.home() / ".cache/uv"))
+"""What one machine has fetched, another need not."""
+
+
+@sky.function
+def node_folder() -> str:
+    """Where the agent has its home."""
+
+    return os.environ["HOME"] + "|" + str(Path.cwd())
+
+
+class Machines:
+    """What runs on the machines of an account: each has a disk, and the processes of a node while it runs."""
+
+    def __init__(self, disks: Path) -> None:
+        self.disks = disks
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def begin(self, machine: str, told: bytes) -> None:
+        """The machine starts."""
+        home = self.disks / machine
+        home.mkdir(exist_ok=True)
+        text = gzip.decompress(told) if told.startswith(b"\x1f\x8b") else told
+        (home / "now").write_bytes(text)
+        with open(home / "log", "ab") as log:
+            begun = STARTER.submit(
+                subprocess.Popen,
+                [*DIES_WITH_US, "sh", str(home / "now"), "node"],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={"PATH": os.environ["PATH"], "HOME": str(home), "UV_CACHE_DIR": str(CACHE)},
+            )
+            self._running[machine] = begun.result()
+
+    def end(self, machine: str) -> None:
+        """The machine stops; its disk stays."""
+        running = self._running.pop(machine, None)
+        if running is not None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                try:
+                    os.killpg(running.pid, number)
+                    running.wait(10)
+                except (ProcessLookupError, subprocess.TimeoutExpired):
+                    continue
+
+    def said(self) -> str:
+        """What all of them have said, to be shown where a test fails."""
+        return "\n".join(log.read_text(errors="replace")[-2000:] for log in self.disks.glob("*/log"))
+
+    def close(self) -> None:
+        for machine in list(self._running):
+            self.end(machine)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    one = Machines(tmp_path_factory.mktemp("disks"))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def cloud(machines: Machines) -> Iterator[AwsCloud]:
+    with running() as account:
+        account.on_run, account.on_end = machines.begin, machines.end
+        yield account
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    one = RunningDaemon(tmp_path_factory.mktemp("daemon"), free_port())
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="module")
+def skyc(cloud: AwsCloud, daemon: RunningDaemon, tmp_path_factory: pytest.TempPathFactory) -> Sky:
+    """The command, at a daemon that has the account."""
+    command = Sky(daemon.home, tmp_path_factory.mktemp("folder"))
+    settings = [f"daemon_url={daemon.url}", f"endpoint_url={cloud.url}", 'families=["t3"]']
+    command(
+        *("provider", "add", "ours", "--kind", "aws"),
+        *(word for name, value in KEYS.items() for word in ("--credential", f"{name}={value}")),
+        *(word for setting in settings for word in ("--config", setting)),
+    ).check()
+    return command
+
+
+def until(done: Callable[[], Any], what: str, machines: Machines) -> Any:
+    """Look until it holds; returns what it gave."""
+    deadline = time.monotonic() + WAIT_S
+    while not (value := done()):
+        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}\n{machines.said()}"
+        time.sleep(0.05)
+    return value
+
+
+def states(cloud: AwsCloud) -> list[str]:
+    """The states of every instance there ever was."""
+    found = cloud.client().describe_instances()["Reservations"]
+    return sorted(one["State"]["Name"] for each in found for one in each["Instances"])
+
+
+def test_a_call_runs_on_a_machine_that_was_bought_and_nothing_is_left(
+    cloud: AwsCloud, daemon: RunningDaemon, skyc: Sky, machines: Machines
+) -> None:
+    offers = skyc("offers", "--kind", "aws").check().out
+    assert "t3.micro" in offers
+    with sky.Compute(
+        provider="aws", cpus=1, url=daemon.url, name="bought", quiet=True, delete_on_exit=True
+    ) as compute:
+        assert str(machines.disks) in (node_folder() >> compute)
+        assert states(cloud) == ["running"]
+    until(lambda: states(cloud) == ["terminated"], "the machine is given back", machines)
+
+
+def test_a_cluster_that_was_stopped_is_started_with_its_disk(
+    cloud: AwsCloud, skyc: Sky, machines: Machines
+) -> None:
+    before = len(states(cloud))
+    skyc(
+        "launch", "-c", "kept", "--infra", "aws", "--yes", "echo written > kept.txt", timeout_s=WAIT_S
+    ).check()
+    skyc("stop", "kept", "--yes").check()
+    until(lambda: "stopped" in states(cloud), "the machine is stopped", machines)
+    skyc("start", "kept", "--yes", timeout_s=WAIT_S).check()
+    assert "written" in skyc("exec", "kept", "cat kept.txt").check().out
+    skyc("down", "kept", "--yes").check()
+    until(lambda: set(states(cloud)) == {"terminated"}, "the machine is given back", machines)
+    assert len(states(cloud)) == before + 1, "it was one machine before and after"
+
+
+def test_a_spot_machine_is_taken_down_and_not_stopped(cloud: AwsCloud, skyc: Sky, machines: Machines) -> None:
+    skyc("launch", "-c", "cheap", "--infra", "aws", "--use-spot", "--yes", "true", timeout_s=WAIT_S).check()
+    assert "running" in states(cloud)
+    refused = skyc("stop", "cheap", "--yes").check(4)
+    assert "spot machines of 'aws'" in refused.err
+    assert "sky down cheap" in refused.err
+    skyc("down", "cheap", "--yes").check()
+    until(lambda: set(states(cloud)) == {"terminated"}, "the machine is given back", machines)
