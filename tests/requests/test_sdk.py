@@ -299,6 +299,28 @@ def test_who_waits_and_who_reads_do_not_notice_a_server_that_dies(
     assert out.getvalue().splitlines() == [f"(t) line {n}" for n in range(1, LINES + 1)]
 
 
+def test_a_person_who_reads_is_told_that_the_server_is_away(
+    own_daemon: RunningDaemon, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "SKYPILOT_API_SERVER_ENDPOINT": own_daemon.url}
+    go_on = tmp_path / "go-on"
+    script = f"echo begun; until [ -e {go_on} ]; do sleep 0.1; done; echo ended"
+    with subprocess.Popen(
+        [sys.executable, "-m", "sky.cli.main", "launch", "-c", "told", "-n", "t", "-y", "--", script],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    ) as command:  # fmt: skip
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline() == "(t) begun\n"
+        own_daemon.kill()
+        told = next(line for line in iter(command.stderr.readline, "") if line.startswith("no answer"))
+        own_daemon.start()
+        go_on.touch()
+        assert command.wait(DEADLINE_S) == 0
+        assert command.stdout.read() == "(t) ended\n"
+    assert told.startswith("no answer from the server; trying again for up to 300 s")
+
+
 def test_our_own_server_is_started_by_the_first_call_that_needs_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
