@@ -309,3 +309,19 @@ async def test_a_request_that_this_release_cannot_read_fails_and_holds_nobody(
     assert error["type"] == "InternalError"
     assert ("`sky status` shows it" if begun else "nothing was begun") in error["message"]
     world.close()
+
+
+async def test_a_launch_without_a_name_never_lands_on_a_cluster_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    user = User(world)
+    await world.provider()
+    monkeypatch.setattr("secrets.token_hex", lambda size: "a" * 2 * size)
+    asked = [
+        await user.ask("launch", task=wire.TaskConfig(machines=(wire.Machine(infra="fake"),))) for _ in "ab"
+    ]
+    await world.settle(user.is_over(*asked))
+    assert world.states(requests) == ["SUCCEEDED"] * 2
+    assert [row["name"] for row in world.rows(clusters)] == ["sky-aaaa-ann", "sky-aaaaaaaa-ann"]
+    world.close()

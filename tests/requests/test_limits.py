@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import pytest
@@ -48,3 +49,14 @@ def test_a_reader_cannot_go_on_behind_every_place(api: Api) -> None:
     assert (answer.status_code, answer.json()["details"]["field"]) == (400, "after")
     last = api.http.get("/api/stream", params={**query, "after": 2**63 - 1})
     assert last.json()["end"]["status"] == "SUCCEEDED"
+
+
+def test_a_script_that_no_shell_can_be_given_fails_with_the_reason(api: Api) -> None:
+    cluster = f"c-{secrets.token_hex(4)}"
+    task = {"run": "echo \0", "machines": [{"infra": "local"}]}
+    api.do("launch", cluster_name=cluster, task=task)
+    _, end = api.logs(cluster)
+    [job] = api.do("queue", cluster_name=cluster)
+    api.do("down", cluster_name=cluster)
+    assert (end["end"], job["exit_codes"]) == ("FAILED", [126])
+    assert "bash cannot be started: embedded null byte" in job["error"]

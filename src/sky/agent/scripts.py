@@ -28,6 +28,8 @@ from sky.wire.scripts import PYTHON_VARIABLE, WORKDIR, Bring, Script, Step, home
 from sky.wire.steps import Failed, Outcome
 
 MARKS = ".sky_files"
+ONLY = "only"
+"""What the one file of an archive is called before it is in its place: what it says itself is not heeded."""
 NOT_RUNNABLE = 126
 GRACE_S = 4.0
 """Between SIGTERM and SIGKILL: less than an agent gives the worker that runs the script."""
@@ -83,8 +85,9 @@ def _unpack_single(archive: tarfile.TarFile, members: Sequence[tarfile.TarInfo],
     if len(members) != 1 or not members[0].isreg():
         raise ValueError("the archive of a single file has something else in it")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".sky-") as apart:
-        archive.extract(members[0], apart, filter=_fresh)
-        (Path(apart) / members[0].name).replace(target)
+        file = members[0].replace(name=ONLY, deep=False)
+        archive.extract(file, apart, filter=_fresh)
+        (Path(apart) / ONLY).replace(target)
 
 
 def _fresh(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
@@ -116,7 +119,7 @@ def _run(step: Script, home: Path, node: JobNode) -> Outcome:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # too long; or with a NUL, which no command can have
         return Outcome(exit_code=NOT_RUNNABLE, failed=Failed("bash", f"bash cannot be started: {error}"))
     try:
         process.wait()

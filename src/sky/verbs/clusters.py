@@ -29,6 +29,8 @@ from sky.wire import requests as wire
 from sky.wire import v1
 
 JOBS_AT_ONCE = 4
+NAME_BYTES = (2, 4, 16)
+"""How much chance there is in the name of a cluster that was given none, and where that is taken."""
 CLUSTERS_MAX = 10_000
 DAYS_OF_LEASE_S = 7 * 24 * 3600
 """How long a cluster's nodes work on although no daemon can be reached."""
@@ -86,7 +88,7 @@ def launch(
     """Begin a launch: a cluster where there is none, and a job on it. ``asked``: for its machines; None:
     what its task says."""
     user = request["owner"]
-    name = body.cluster_name or f"sky-{secrets.token_hex(2)}-{_NOT_OF_A_NAME.sub('-', user)}"[:60]
+    name = body.cluster_name or _fresh_name(tx, user)
     row = clusters.named(tx.connection, name)
     if row is None:
         row = _make(tx, name, user, body, rules, asked or machines.asked(tx, body.task, rules))
@@ -108,6 +110,13 @@ def launch(
 
 def _nodes(count: int) -> str:
     return f"{count} node{'' if count == 1 else 's'}"
+
+
+def _fresh_name(tx: Tx, user: str) -> str:
+    """A name that no live cluster has: whoever names none wants one of their own."""
+    tail = _NOT_OF_A_NAME.sub("-", user)
+    names = [f"sky-{secrets.token_hex(size)}-{tail}"[:60] for size in NAME_BYTES]
+    return next((name for name in names if clusters.named(tx.connection, name) is None), names[-1])
 
 
 def execute(tx: Tx, request: Row, body: wire.ExecBody, rules: Rules) -> None:

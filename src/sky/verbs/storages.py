@@ -75,7 +75,7 @@ def take_in(tx: Tx, owner: str, uses: Sequence[wire.StorageUse], cluster_id: str
 
 def listed(tx: Tx, owner: str | None) -> list[StorageRecord]:
     """The storages of an owner, or of all (None)."""
-    used = storages.used(tx.connection)
+    used = storages.used(tx.connection, owner)
     return [_record(row, used) for row in storages.of(tx.connection, owner)]
 
 
@@ -83,7 +83,7 @@ def delete(tx: Tx, owner: str, name: str) -> None:
     """Forget a storage that no job under way uses. Raises RequestFailure."""
     if storages.find(tx.connection, owner, name) is None:
         raise _missing(tx, owner, name)
-    if (owner, name) in storages.used(tx.connection):
+    if (owner, name) in storages.used(tx.connection, owner):
         msg = f"storage {name!r} is used by jobs that are under way; wait for them, or cancel them first"
         raise RequestFailure("StorageError", msg, storage=name)
     storages.remove(tx, owner, name)

@@ -29,18 +29,13 @@ def of(connection: sa.Connection, owner: str | None) -> list[Row]:
     return many(connection, query if owner is None else query.where(storages.c.owner == owner))
 
 
-def used(connection: sa.Connection) -> set[tuple[str, str]]:
-    """(owner, name) of each storage that a job under way names."""
-    query = (
-        sa.select(cluster_jobs.c.owner, cluster_jobs.c.body)
-        .where(cluster_jobs.c.ended_us.is_(None))
-        .limit(JOBS_MAX)
-    )
-    return {
-        (row["owner"], use["name"])
-        for row in many(connection, query)
-        for use in row["body"].get("storages", ())
-    }
+def used(connection: sa.Connection, owner: str | None) -> set[tuple[str, str]]:
+    """(owner, name) of each storage that a job under way names: of one owner, or of all (None)."""
+    uses = cluster_jobs.c.body["storages"].label("uses")
+    query = sa.select(cluster_jobs.c.owner, uses).where(cluster_jobs.c.ended_us.is_(None)).limit(JOBS_MAX)
+    if owner is not None:
+        query = query.where(cluster_jobs.c.owner == owner)
+    return {(row["owner"], use["name"]) for row in many(connection, query) for use in row["uses"] or ()}
 
 
 def write(tx: Tx, owner: str, name: str, **values: Any) -> None:
