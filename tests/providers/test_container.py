@@ -104,6 +104,7 @@ class TestContract(ProviderContract, unittest.IsolatedAsyncioTestCase):
         ({"mounts": ["/a:b"]}, "config"),
         ({"daemon_url": "localhost:1"}, "config"),
         ({"accelerator": "A100"}, "config"),
+        ({"accelerator_device": "nvidia.com/gpu=0"}, "config"),
     )
 
     @pytest.fixture(autouse=True)

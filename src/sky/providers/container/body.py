@@ -25,6 +25,7 @@ LAUNCHED, GPUS, TYPE = "sky.launched_us", "sky.accelerators", "sky.instance_type
 HOME = "/sky/home"
 DISK_PATH = "/sky/disk"
 START, BOOT = "/sky/start", "/sky/boot"
+NVIDIA = "nvidia.com/gpu"
 GRACE_SECONDS = 8
 GIB = 1024**3
 CPU_PERIOD_US = 100_000
@@ -142,8 +143,16 @@ def docker(made: Box) -> dict[str, Any]:
         },
     }
     if made.devices:
-        body["HostConfig"]["DeviceRequests"] = [{"Driver": "cdi", "DeviceIDs": list(made.devices)}]
+        body["HostConfig"]["DeviceRequests"] = [_request(made.devices)]
     return body
+
+
+def _request(devices: tuple[str, ...]) -> dict[str, Any]:
+    """Accelerators for docker, of which every release knows NVIDIA's, and those since 25 any other's too."""
+    kinds, numbers = zip(*(device.split("=") for device in devices), strict=True)
+    if kinds[0] == NVIDIA:
+        return {"Driver": "nvidia", "DeviceIDs": list(numbers), "Capabilities": [["gpu"]]}
+    return {"Driver": "cdi", "DeviceIDs": list(devices)}
 
 
 def podman(made: Box) -> dict[str, Any]:

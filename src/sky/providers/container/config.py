@@ -22,6 +22,7 @@ HOST = "host"
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MOUNT = re.compile(r"(?P<source>/[^:]*|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<target>/[^:]+)(?P<mode>:ro|:rw)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _URL = re.compile(r"https?://[^\s/]+/?")
 OWN_VARIABLES = "SKY_AGENT_"
 
@@ -68,6 +69,8 @@ class ContainerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name in self.environment:
             if not _VARIABLE.fullmatch(name) or name.startswith(OWN_VARIABLES):
                 raise ValueError(f"environment: {name!r} cannot be the name of a variable here")
+        if not _DEVICE.fullmatch(self.accelerator_device):
+            raise ValueError(f"accelerator_device: {self.accelerator_device!r} is no VENDOR/CLASS of devices")
         if (self.accelerator is None) != (self.accelerator_count == 0):
             raise ValueError("accelerator and accelerator_count are set together, or neither")
 

@@ -238,7 +238,7 @@ class ContainerProvider:
             container = await self._told(self._inspected(engine, order.tag))
             if container is not None and machines.state_of(container.state.status) == "pending":
                 await self._told(_remove(engine, container.id))
-                raise _not_started(container.config.image, said) from said
+                raise self._not_started(said, container.config.image) from said
         faults.point("container.launch.started")
         container = await self._told(self._inspected(engine, order.tag))
         if container is None:
@@ -248,14 +248,31 @@ class ContainerProvider:
     def _not_made(self, said: Said, image: str) -> Refused | AgainLater:
         """Why there is no container. Without a word that is known, it may have been anything."""
         low = said.message.lower()
-        if "network" in low and "not found" in low:
-            message = f"the engine has no network {self._config.network!r}: {said.message}"
-            return Refused(message, "invalid_request", field="config.network")
-        if "cdi" in low or self._config.accelerator_device in said.message:
-            return Refused(f"the engine cannot give an accelerator: {said.message}", "capability_mismatch")
+        if (known := self._refused(said)) is not None:
+            return known
         if said.status == BAD_REQUEST or "mount" in low or "statfs" in low:
             return Refused(f"the engine refuses the container: {said.message}", "invalid_request")
         return AgainLater(f"the engine made no container of {image}: {said.message}")
+
+    def _not_started(self, said: Said, image: str) -> Refused:
+        """Why a container that was made does not begin."""
+        if (known := self._refused(said)) is not None:
+            return known
+        if any(word in said.message.lower() for word in NO_PROGRAM):
+            message = f"the image {image} cannot run as a node, which needs /bin/sh: {said.message}"
+            return Refused(message, "capability_mismatch", field="spec.image.base")
+        message = f"the engine cannot start a container of {image}: {said.message}"
+        return Refused(message, "capability_mismatch")
+
+    def _refused(self, said: Said) -> Refused | None:
+        """What one engine finds out when a container is made, and another when it is started."""
+        low = said.message.lower()
+        if "network" in low and "not found" in low:
+            message = f"the engine has no network {self._config.network!r}: {said.message}"
+            return Refused(message, "invalid_request", field="config.network")
+        if "cdi" in low or "device driver" in low or self._config.accelerator_device in said.message:
+            return Refused(f"the engine cannot give an accelerator: {said.message}", "capability_mismatch")
+        return None
 
     def _url(self, order: LaunchOrder, place: Place) -> str:
         """Where the container reaches the daemon. Raises Refused where it certainly does not."""
@@ -345,13 +362,6 @@ async def _remove(engine: Engine, container_id: str) -> None:
 async def _is_podman(engine: Engine) -> bool:
     version = await engine.get("/version", Version)
     return any("podman" in part.name.lower() for part in version.components or ())
-
-
-def _not_started(image: str, said: Said) -> Refused:
-    if any(word in said.message.lower() for word in NO_PROGRAM):
-        message = f"the image {image} cannot run as a node, which needs /bin/sh: {said.message}"
-        return Refused(message, "capability_mismatch", field="spec.image.base")
-    return Refused(f"the engine cannot start a container of {image}: {said.message}", "capability_mismatch")
 
 
 def _lives(listed: Listed) -> bool:
