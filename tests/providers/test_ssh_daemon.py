@@ -307,3 +307,14 @@ def test_a_short_file_of_hosts_is_enough(tmp_path: Path) -> None:
     config, credentials = hosts_file.read(tmp_path / "hosts.yaml")
     assert config == {"hosts": [{"name": "10.0.0.1", "user": "root", "port": 2222}, {"name": "b"}]}
     assert credentials == {"passwords": '{"b":"secret-word"}'}
+
+
+def test_tasks_find_a_pool_by_its_infra(pool: Place) -> None:
+    planned = pool.sky("launch", "--dryrun", "--yes", "--infra", "ssh/near", "--cpus", "1+", "echo hello")
+    assert planned.returncode == 0, planned.stderr
+    assert "near" in planned.stdout + planned.stderr
+    nowhere = pool.sky("launch", "--dryrun", "--yes", "--infra", "ssh/nowhere", "--cpus", "1+", "echo hello")
+    assert nowhere.returncode != 0
+    assert "is in near, nowhere wanted" in nowhere.stderr
+    checked = pool.sky("check", "ssh")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
