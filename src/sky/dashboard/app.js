@@ -21,6 +21,7 @@ import { users } from "./views/users.js";
 const ROOT = "/dashboard";
 const LOOK_AGAIN_S = 10;
 const SETTLE_MS = 250;
+const QUIET_MS = 30000;
 const ROLES = ["viewer", "user", "admin"];
 
 // [path, view, title, least role, group]; a path with a * stands for any part.
@@ -79,15 +80,17 @@ class Page {
     this.shown = true;
   }
 
-  /** Look now, whenever something moved that `about` says yes to, and every few seconds while it is seen. */
-  async watch(look, { seconds = LOOK_AGAIN_S, about = () => true } = {}) {
-    let [busy, again, timer] = [false, false, 0];
+  /** Look now, whenever something moved that `about` says yes to, and every few seconds while it is seen;
+   *  `moves`: events tell all that changes, so while they come there is little to look for. */
+  async watch(look, { seconds = LOOK_AGAIN_S, about = () => true, moves = false } = {}) {
+    let [busy, again, timer, looked] = [false, false, 0, 0];
     const run = async () => {
       if (busy) {
         again = true;
         return;
       }
       busy = true;
+      looked = Date.now();
       try {
         await look();
       } catch (error) {
@@ -109,7 +112,8 @@ class Page {
       if (event === null || about(event)) soon();
     }, this.signal);
     const every = setInterval(() => {
-      if (document.visibilityState === "visible") run();
+      const told = moves && streamed === "live" && Date.now() - looked < QUIET_MS;
+      if (document.visibilityState === "visible" && !told) run();
     }, seconds * 1000);
     const back = () => {
       if (document.visibilityState === "visible") soon();

@@ -224,30 +224,19 @@ export function empty(title, hint, command) {
 
 /** columns: [label, cell(row), class?]; rows are known again by key(row). */
 export function table(label, columns, rows, key) {
-  const head = h(
-    "thead",
-    {},
-    h(
-      "tr",
-      {},
-      columns.map(([text, , kind]) => h("th", { scope: "col", class: kind }, text)),
-    ),
-  );
-  const body = h(
-    "tbody",
-    {},
-    rows.map((row) =>
-      h(
-        "tr",
-        { "data-key": `k${key(row)}` },
-        columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))),
-      ),
-    ),
-  );
+  const cells = rows.map((row) => columns.map(([, cell]) => cell(row)));
+  // What is seldom there, such as an error, has a column only where it is.
+  const said = (at) => columns[at][2] !== "wide" || cells.some((one) => one[at] !== "");
+  const shown = columns.map((_, at) => at).filter(said);
+  const heads = shown.map((at) => h("th", { scope: "col", class: columns[at][2] }, columns[at][0]));
+  const body = rows.map((row, number) => {
+    const line = shown.map((at) => h("td", { class: columns[at][2] }, cells[number][at]));
+    return h("tr", { "data-key": `k${key(row)}` }, line);
+  });
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-    h("table", {}, head, body),
+    h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, body)),
   );
 }
 

@@ -91,7 +91,7 @@ export async function compute(page) {
       show(page, one, nodes, decisions, cards);
       draw();
     },
-    { about: (event) => event.data.compute === one?.id },
+    { about: (event) => event.data.compute === one?.id, moves: true },
   );
   if (one === null) return;
   let waiting = 0;

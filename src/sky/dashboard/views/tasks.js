@@ -73,7 +73,7 @@ export async function tasks(page) {
             ),
       );
     },
-    { about: (event) => event.data.type === "task.state" },
+    { about: (event) => event.data.type === "task.state", moves: true },
   );
 }
 
@@ -88,7 +88,7 @@ export async function task(page) {
       there = true;
       show(page, one, called, log);
     },
-    { about: (event) => event.data.task === wanted },
+    { about: (event) => event.data.task === wanted, moves: true },
   );
   if (!there) return;
   follow(
