@@ -170,7 +170,9 @@ def test_what_is_somebody_elses_is_seen_with_all_users(
         listed = who.get("/api/status", params={"all_status": True}).json()["items"]
         assert request_id not in [one["request_id"] for one in listed]
         listed = who.get("/api/status", params={"all_status": True, "all_users": True, "limit": 500}).json()
-        assert request_id in [one["request_id"] for one in listed["items"]]
+        [seen] = [one for one in listed["items"] if one["request_id"] == request_id]
+        assert seen["user"] == "ada"
+        assert seen["result"] is None, "what she was answered is hers"
 
 
 def test_what_changes_everybodys_is_for_admins(hers: tuple[str, str], bob: httpx2.Client) -> None:
@@ -268,6 +270,16 @@ def test_a_token_ends_when_it_was_to(reachable: Reachable) -> None:
         assert brief.get("/users/me").status_code == 200
         until(lambda: brief.get("/users/me").status_code == 401)
         assert "expired at" in brief.get("/users/me").json()["message"]
+
+
+def test_a_token_makes_none_that_outlives_it(reachable: Reachable) -> None:
+    secret = reachable.made("passing", expires_in_seconds=600)
+    with reachable.as_(secret) as passing:
+        mine = passing.post("/users/tokens", json={"name": "as-long"}).json()
+        other = passing.post("/users/tokens", json={"name": "less", "expires_in_seconds": 60}).json()
+        assert other["expires_at"] < mine["expires_at"] is not None
+        refused = passing.post("/users/tokens", json={"name": "more", "expires_in_seconds": 3600})
+        assert (refused.status_code, refused.json()["details"]["field"]) == (400, "expires_in_seconds")
 
 
 def test_a_role_holds_at_once_and_a_token_may_have_less(reachable: Reachable) -> None:

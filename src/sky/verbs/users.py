@@ -121,10 +121,25 @@ def create_token(
         "sha256": hash_of(token),
         "hint": token[:HINT_CHARS],
         "created_us": tx.now_us,
-        "expires_us": None if seconds is None else tx.now_us + seconds * SECOND_US,
+        "expires_us": _end_of(tx, caller, seconds),
     }
     users.add_token(tx, row)
     return token_id
+
+
+def _end_of(tx: Tx, caller: Caller, seconds: int | None) -> int | None:
+    """When a new token ends: no later than the one that it was made with."""
+    mine = None if caller.token_id is None else users.token(tx.connection, caller.token_id)
+    last_us = None if mine is None else mine["expires_us"]
+    if seconds is None:
+        return last_us
+    end_us = tx.now_us + seconds * SECOND_US
+    if last_us is not None and end_us > last_us:
+        left = max(1, (last_us - tx.now_us) // SECOND_US)
+        raise invalid(
+            "expires_in_seconds", seconds, f"{left} or less: it cannot outlive the token that makes it"
+        )
+    return end_us
 
 
 def rotate_token(tx: Tx, caller: Caller, ref: str, seconds: int | None, token: str) -> str:

@@ -50,7 +50,8 @@ class UserPage(Answer, frozen=True):
 
 class TokenCreate(Request, frozen=True):
     """A token to make. ``user``: whose; null: the caller's own. ``role``: what it may do at most, where that
-    is less than its user may. ``expires_in_seconds`` null: good until it is revoked."""
+    is less than its user may. ``expires_in_seconds`` null: good until it is revoked, or as long
+    as the token that makes it."""
 
     name: UserName
     user: UserName | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
+import msgspec
 from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
@@ -121,7 +122,10 @@ async def list_requests(ask: Ask, query: ListQuery) -> ASGIResponse:
     for wanted in ids:
         if not any(row["id"].startswith(wanted) for row in found):
             raise _missing(wanted)
-    return reply(wire.RequestList(items=tuple(record(row) for row in found)))
+    shown = (record(row) for row in found)
+    if not ask.caller.admin:  # others may be seen, and what they were answered is theirs
+        shown = (one if one.user == user else msgspec.structs.replace(one, result=None) for one in shown)
+    return reply(wire.RequestList(items=tuple(shown)))
 
 
 @operation("POST", "/api/cancel", tag=TAG, answers=wire.Cancelled, errors=[NotFound])
