@@ -75,7 +75,7 @@ class Cluster:
         self.versions = NEWEST
         self.undecided = False
         self.kubelet = True
-        self.on_running: Callable[[Item], Item] = lambda pod: {}
+        self.status: Item | None = None
         self._handler = _Emulated()
         self._handler.world = self
         self._server = Server(self._handler)
@@ -292,7 +292,10 @@ class Cluster:
 
     def run(self, pod: Item) -> None:
         """Its container begins: for pretence, or as a program of this computer."""
-        self.patch("pods", pod, {"status": {"phase": "Running", "podIP": "10.1.2.3", **self.on_running(pod)}})
+        if self.status is not None:
+            self.patch("pods", pod, {"status": self.status})
+            return
+        self.patch("pods", pod, {"status": {"phase": "Running", "podIP": "10.1.2.3"}})
         if self.folder is not None:
             task = asyncio.get_running_loop().create_task(self._program(pod, self.folder))
             self._tasks.add(task)

@@ -209,6 +209,7 @@ async def test_manifests_are_what_the_settings_say_and_hold_no_credential(cluste
         tolerations=(Toleration(key="team", value="a", effect="NoSchedule"),),
         labels={"cost-centre": "7"},
         annotations={"note": "ours"},
+        environment={"UV_DEFAULT_INDEX": "https://index.example/simple"},
     )
     (offer,) = [one for one in await provider_of(cluster).offers() if one.accelerator_count == 2]
     agent = AgentSetup("http://127.0.0.1:9", "the-token-of-the-node", None, {"image": {"python": "3.12"}})
@@ -229,6 +230,7 @@ async def test_manifests_are_what_the_settings_say_and_hold_no_credential(cluste
     assert spec["automountServiceAccountToken"] is True
     assert spec["securityContext"]["runAsUser"] == 1000
     assert claim["spec"]["storageClassName"] == "fast"
+    assert {"name": "UV_DEFAULT_INDEX", "value": "https://index.example/simple"} in container["env"]
     assert {"name": "SKY_AGENT_DISK", "value": "/skyfleet/disk"} in container["env"]
 
 

@@ -6,8 +6,9 @@ that nothing is left. Never: installs the agent's package, which the cluster's i
 
 from __future__ import annotations
 
-import os
+import json
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ WAIT_S = 40.0
 
 
 @sky.function
-def told() -> tuple[str, str]:
-    """Where a call runs, and what it was told there."""
+def told() -> str:
+    """The folder that a call runs in."""
+    import pathlib
 
-    return os.environ.get("UV_PYTHON_DOWNLOADS", "not told"), str(Path.cwd())
+    return str(pathlib.Path.cwd())
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +71,56 @@ def until(done: Callable[[], Any], what: str) -> Any:
     return value
 
 
+def nodes(daemon: RunningDaemon, compute: str) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{daemon.url}/v1/computes/{compute}/nodes", timeout=WAIT_S) as answer:
+        return json.load(answer)["items"]
+
+
 def test_a_call_runs_in_a_pod_and_nothing_is_left(cluster: Cluster, daemon: RunningDaemon, skyc: Sky) -> None:
     with sky.Compute(
         provider="kubernetes", cpus=1, url=daemon.url, name="pods", quiet=True, delete_on_exit=True
     ) as compute:
-        downloads, folder = told() >> compute
+        folder = told() >> compute
         assert Path(folder).is_relative_to(cluster.folder or "/nowhere"), "it ran where the pod's folders are"
         (pod,) = cluster.all("pods")
         assert pod["metadata"]["namespace"] == "research"
         assert pod["spec"]["containers"][0]["image"].startswith("python:3.")
-        shown = skyc("compute", "get", "pods").check().out
     until(lambda: not cluster.all("pods") and not cluster.all("secrets"), "everything is gone")
-    assert downloads, shown
+
+
+def test_a_cluster_of_pods_runs_jobs_stops_and_starts_with_its_disk(cluster: Cluster, skyc: Sky) -> None:
+    assert "kubernetes" in skyc("check", "k8s").check().out
+    skyc("launch", "-y", "-c", "box", "--infra", "k8s", "--cpus", "1", "echo kept > it").check()
+    (claim,) = cluster.all("persistentvolumeclaims")
+    assert "first-word" in skyc("exec", "box", "echo first-word; cat it").check().out
+    skyc("stop", "-y", "box").check()
+    until(lambda: not cluster.all("pods"), "its pod is gone")
+    assert [one["metadata"]["uid"] for one in cluster.all("persistentvolumeclaims")] == [
+        claim["metadata"]["uid"]
+    ]
+    skyc("start", "-y", "box").check()
+    assert "kept" in skyc("exec", "box", "cat it").check().out
+    skyc("provider", "update", "ours", "--config", "disk_gb=").check()
+    refused = skyc("stop", "-y", "box")
+    assert refused.code != 0, "nothing would be kept of what a provider without disks has"
+    assert "disk_gb" in refused.err
+    skyc("provider", "update", "ours", "--config", "disk_gb=1").check()
+    skyc("down", "-y", "box").check()
+    left = ("pods", "secrets", "persistentvolumeclaims")
+    until(lambda: not any(cluster.all(what) for what in left), "everything is gone")
+
+
+def test_a_pod_that_cannot_start_is_told_with_what_the_cluster_says(
+    cluster: Cluster, daemon: RunningDaemon, skyc: Sky
+) -> None:
+    waits = {"reason": "ImagePullBackOff", "message": "manifest unknown"}
+    cluster.status = {"containerStatuses": [{"name": "node", "state": {"waiting": waits}}]}
+    try:
+        skyc("compute", "create", "broken", "--provider", "kubernetes", "--cpus", "1", "--no-wait").check()
+        said = "ImagePullBackOff: manifest unknown"
+        until(lambda: any(said in str(node["last_error"]) for node in nodes(daemon, "broken")), said)
+        assert said in skyc("why", "broken").out
+    finally:
+        cluster.status = None
+        skyc("compute", "delete", "broken")
+    until(lambda: not cluster.all("pods"), "its pod is gone")

@@ -14,6 +14,7 @@ from sky.client.enums import JobStatus, OptimizeTarget, StatusRefreshMode, word_
 from sky.client.exceptions import InvalidArgument, NotSupportedError
 from sky.client.flows import Flow
 from sky.client.records import ClusterHandle, ClusterRecord, CostRecord, JobRecord, Record, RequestId
+from sky.client.tasks import known
 from sky.wire import requests as wire
 
 if TYPE_CHECKING:
@@ -210,7 +211,9 @@ def check(
 ) -> Flow[RequestId[Any]]:
     """Look which clouds can be used."""
     _no_workspace(workspace)
-    body = wire.CheckBody(infra_list=_texts(infra_list), verbose=verbose)
+    named = _texts(infra_list)
+    clouds = None if named is None else tuple(map(_cloud, named))
+    body = wire.CheckBody(infra_list=clouds, verbose=verbose)
     return (yield from flows.submit("check", body))
 
 
@@ -264,6 +267,12 @@ def _member(kind: type[E], given: E | str, name: str) -> E:
     if word not in kind.__members__:
         raise InvalidArgument(f"{name} must be one of {', '.join(kind.__members__)}; it is {given!r}")
     return kind(word)
+
+
+def _cloud(infra: str) -> str:
+    """An infra whose cloud has the name that servers know: ``k8s/here`` is ``kubernetes/here``."""
+    first, slash, rest = infra.partition("/")
+    return known.CLOUDS.get(first.lower(), first) + slash + rest
 
 
 def _texts(given: Sequence[str] | str | None) -> tuple[str, ...] | None:

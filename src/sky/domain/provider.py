@@ -20,7 +20,7 @@ class Abilities:
     ``apt_setting``: the setting of a provider's configuration that allows apt where the kind does not.
     ``open_ports``: a port that a machine listens on can be reached from here.
     ``keeps_disks``: what is on a machine's disk can stay when the machine is given back;
-    ``spot_keeps_disks``: of one of the spot market too.
+    ``spot_keeps_disks``: of one of the spot market too; ``disk_setting``: where this setting is made.
     """
 
     volumes: bool = False
@@ -31,6 +31,7 @@ class Abilities:
     apt_setting: str | None = None
     keeps_disks: bool = False
     spot_keeps_disks: bool = True
+    disk_setting: str | None = None
     open_ports: bool = False
 
     def keeps_disk_of(self, market: str | None) -> bool:

@@ -145,8 +145,8 @@ class Capabilities:
     ``clustering``: nodes of one compute can reach each other. ``apt_setting``: the setting of the
     configuration, a boolean, that allows apt where it is not allowed without. ``keeps_disks``: a disk can
     outlive its machine, and be given to the next one; ``spot_keeps_disks``: of machines of the spot market
-    too. ``open_ports``: who reaches this server reaches a port that a machine listens on, under the machine's
-    address.
+    too; ``disk_setting``: the setting of the configuration without which none is kept. ``open_ports``: who
+    reaches this server reaches a port that a machine listens on, under the machine's address.
     """
 
     volumes: bool = False
@@ -159,6 +159,7 @@ class Capabilities:
     apt_setting: str | None = None
     keeps_disks: bool = False
     spot_keeps_disks: bool = True
+    disk_setting: str | None = None
     open_ports: bool = False
 
 

@@ -278,6 +278,7 @@ def _info(kind: Kind) -> KindInfo:
             includes=can.includes,
             apt_setting=can.apt_setting,
             keeps_disks=can.keeps_disks,
+            disk_setting=can.disk_setting,
             spot_keeps_disks=can.spot_keeps_disks,
             open_ports=can.open_ports,
         ),

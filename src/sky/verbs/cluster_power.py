@@ -18,7 +18,7 @@ from sky.domain import compute as c
 from sky.domain import request as r
 from sky.domain.provider import Rules
 from sky.domain.request_errors import RequestFailure
-from sky.store.rows import clusters, computes, requests
+from sky.store.rows import clusters, computes, providers, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import tasks
@@ -131,6 +131,14 @@ def check_keeps_disks(tx: Tx, row: Row, rules: Rules, way_out: str) -> None:
                 f"stopped; {way_out}"
             )
             raise RequestFailure("NotSupportedError", msg, cluster=row["name"], provider=kind)
+        setting = known.abilities.disk_setting
+        if setting is None or all(one.get(setting) for one in providers.configs(tx.connection, kind)):
+            continue
+        msg = (
+            f"cluster {row['name']!r} is on machines of {kind!r}, which keep nothing when they are stopped "
+            f"unless the provider's setting {setting} says so; {way_out}"
+        )
+        raise RequestFailure("NotSupportedError", msg, cluster=row["name"], provider=kind)
 
 
 def _to_be_bought(tx: Tx, row: Row, rules: Rules) -> set[tuple[str, str | None]]:

@@ -49,8 +49,9 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     daemon runs in; else the file ``kubeconfig_file`` of the daemon's computer (KUBECONFIG or ~/.kube/config
     when that is not set either), at ``context``. ``daemon_url``: where pods reach the daemon.
 
-    ``run_as_user``: pods run as that user, and with nothing that the strictest of the pod security standards
-    forbids. ``unschedulable_seconds``: after how long a pod that no node has room for is given up.
+    ``environment``: variables of every pod; no place for secrets. ``run_as_user``: pods run as that user, and
+    with nothing that the strictest of the pod security standards forbids. ``unschedulable_seconds``: how long
+    a pod that no node has room for is waited with.
     """
 
     kubeconfig_file: Text | None = None
@@ -68,6 +69,7 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     queue: Annotated[str, Meta(min_length=1, max_length=63)] | None = None
     node_selector: dict[Label, Value] = {}
     tolerations: Annotated[tuple[Toleration, ...], Meta(max_length=64)] = ()
+    environment: dict[Label, Annotated[str, Meta(max_length=4_096)]] = {}
     labels: dict[Label, Value] = {}
     annotations: dict[Label, Annotated[str, Meta(max_length=4_096)]] = {}
     run_as_user: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None

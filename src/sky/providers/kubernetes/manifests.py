@@ -129,7 +129,8 @@ def _container(config: KubernetesConfig, order: LaunchOrder) -> Item:
         {"name": "work", "mountPath": WORK_AT},
         {"name": "shm", "mountPath": SHARED_AT},
     ]
-    environment = [{"name": "UV_PYTHON_DOWNLOADS", "value": "automatic"}]
+    variables = {"UV_PYTHON_DOWNLOADS": "automatic", **config.environment}
+    environment = [{"name": name, "value": value} for name, value in variables.items()]
     if order.disk is not None:
         mounts.append({"name": "disk", "mountPath": DISK_AT})
         environment.append({"name": "SKY_AGENT_DISK", "value": DISK_AT})

@@ -310,6 +310,7 @@ class KubernetesWithDisks(KubernetesProvider):
         settle_seconds=5.0,
         can_tell_death=True,
         keeps_disks=True,
+        disk_setting="disk_gb",
     )
 
 
