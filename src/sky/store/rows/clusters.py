@@ -15,6 +15,7 @@ from sky.domain.cluster import JOBS_AND_SSH, Buying, ClusterView, Idling, JobVie
 from sky.domain.cluster_job import RUNNING, SETTING_UP
 from sky.domain.job import StepView
 from sky.domain.node import COMING, DELETING, FINAL, READY, REQUESTED
+from sky.store.prepared import Prepared, places
 from sky.store.rows.jobs import step_of
 from sky.store.schema import computes, nodes, providers
 from sky.store.schema_requests import cluster_jobs, clusters
@@ -103,6 +104,21 @@ def compute(connection: sa.Connection, compute_id: str) -> Row | None:
     return one(
         connection, sa.select(computes.c.state, computes.c.last_error).where(computes.c.id == compute_id)
     )
+
+
+def ready_of(connection: sa.Connection, compute_ids: Sequence[str]) -> dict[str, list[Row]]:
+    """The nodes that are ready of each of these computes, by rank."""
+    found: dict[str, list[Row]] = {one_id: [] for one_id in compute_ids}
+    for row in _READY.all(connection, {"ids": list(found)}) if found else ():
+        found[row["compute_id"]].append(row)
+    return found
+
+
+def errors_of(connection: sa.Connection, compute_ids: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
+    """What each of these computes has last met."""
+    if not compute_ids:
+        return {}
+    return {row["id"]: row["last_error"] for row in _ERRORS.all(connection, {"ids": list(compute_ids)})}
 
 
 def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] | None:
@@ -252,3 +268,19 @@ def _job(connection: sa.Connection, row: Row) -> JobView:
 def _steps(connection: sa.Connection, ids: Sequence[str]) -> tuple[StepView, ...]:
     found = (step_of(connection, task_id) for task_id in ids)
     return tuple(step for step in found if step is not None)
+
+
+def _ready(_: Any, count: int) -> sa.Select[*tuple[Any, ...]]:
+    return (
+        sa.select(nodes)
+        .where(nodes.c.compute_id.in_(places("ids", count)), nodes.c.state.in_(literals([READY])))
+        .order_by(nodes.c.rank)
+    )
+
+
+def _errors(_: Any, count: int) -> sa.Select[*tuple[Any, ...]]:
+    return sa.select(computes.c.id, computes.c.last_error).where(computes.c.id.in_(places("ids", count)))
+
+
+_READY = Prepared(_ready, "ids")
+_ERRORS = Prepared(_errors, "ids")

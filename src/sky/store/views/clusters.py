@@ -25,7 +25,10 @@ SECOND_US = 1_000_000
 
 def handle(connection: sa.Connection, row: Row) -> dict[str, Any]:
     """What names a cluster to its user."""
-    ready = clusters.ready_nodes(connection, row["compute_id"])
+    return _handle(row, clusters.ready_nodes(connection, row["compute_id"]))
+
+
+def _handle(row: Row, ready: Sequence[Row]) -> dict[str, Any]:
     return {
         "cluster_name": row["name"],
         "cluster_id": row["id"],
@@ -45,19 +48,23 @@ def status(
     found = clusters.live(connection, owner, CLUSTERS_MAX)
     shown = [row for row in found if names is None or row["name"] in names]
     used = usages(connection, [row["id"] for row in shown], now_us)
-    return [record(connection, row, used[row["id"]].cost_micro) for row in shown]
+    computes = [row["compute_id"] for row in shown]
+    ready, errors = clusters.ready_of(connection, computes), clusters.errors_of(connection, computes)
+    return [
+        _record(row, ready[row["compute_id"]], errors.get(row["compute_id"]), used[row["id"]].cost_micro)
+        for row in shown
+    ]
 
 
-def record(connection: sa.Connection, row: Row, cost_micro: int) -> dict[str, Any]:
-    """A cluster as it is shown."""
-    compute = clusters.compute(connection, row["compute_id"])
-    error = None if compute is None else compute["last_error"]
-    ready = clusters.ready_nodes(connection, row["compute_id"])
+def _record(
+    row: Row, ready: Sequence[Row], error: Mapping[str, Any] | None, cost_micro: int
+) -> dict[str, Any]:
+    """A cluster as it is shown: ``ready`` are its nodes, ``error`` what its compute last met."""
     first: Mapping[str, Any] = ready[0] if ready else {}
     return {
         "name": row["name"],
         "launched_at": row["launched_us"] // SECOND_US,
-        "handle": handle(connection, row),
+        "handle": _handle(row, ready),
         "last_use": row["last_use"],
         "status": "AUTOSTOPPING" if row["state"] == STOPPING else row["state"],
         "autostop": row["autostop_minutes"],
