@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import event_rows, fleet_rows, http_rows, job_rows, start_rows
+from bench import event_rows, fleet_rows, http_rows, job_rows, request_rows, start_rows
 from bench.target import Target, memory_mb, start_ours, start_skyward
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +49,18 @@ WANTED: dict[str, str] = {
     "server_ready_ms": "1,500",
     "memory_idle_mb": "120",
     "memory_after_50_calls_mb": "150",
+    "status_get_ms": "10",
+    "status_get_8_per_s": "300",
+    "requests_ready_ms": "1,500",
+    "requests_memory_idle_mb": "120",
+    "memory_after_50_requests_mb": "150",
+    "status_idle_ms": "",
+    "status_beside_50_launches_ms": "twice idle",
+    "status_of_none_idle_ms": "",
+    "launches_per_s": "",
+    "status_of_none_behind_3000_ms": "flat",
+    "memory_growth_3000_pending_mb": "flat",
+    "cancel_3000_s": "",
     "node_noticed_s": "5",
     "retried_after_s": "1",
     "memory_daemon_after_100k_mb": "",
@@ -62,7 +74,7 @@ WANTED: dict[str, str] = {
     "fleet_recovery_s": "10",
     "fleet_memory_mb": "",
 }
-PARTS = ("start", "http", "events", "jobs", "calls", "losses", "flat", "fleet")
+PARTS = ("start", "http", "events", "jobs", "requests", "calls", "losses", "flat", "fleet")
 """The last two take minutes: they are measured once, whatever the number of rounds."""
 Figures = dict[str, dict[str, list[float]]]
 
@@ -146,6 +158,24 @@ def our_program(name: str, rounds: int, note: Callable[[str, float], None]) -> N
         target.stop()
 
 
+def requests_round(make: Callable[[], Target], peer: str | None, seconds: float, figures: Figures) -> None:
+    """The same program against our server, and against skypilot's in its own environment."""
+    ours = noter(figures, "skyfleet")
+    target = make()
+    try:
+        request_rows.both(target, sys.executable, seconds, calls, ours)
+    finally:
+        target.stop()
+    if peer is not None:
+        theirs = noter(figures, "skypilot")
+        target = request_rows.start_skypilot(peer, free_port(), free_port())
+        try:
+            request_rows.both(target, peer, seconds, calls, theirs)
+        finally:
+            request_rows.stop(target)
+    request_rows.alone(make, ours)
+
+
 def peers() -> dict[str, str]:
     built = subprocess.run(
         [ROOT / "bench/peers"], stdout=subprocess.PIPE, text=True, timeout=1200, check=True
@@ -174,7 +204,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often each row is measured (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each load lasts (3)")
     parser.add_argument("--only", choices=PARTS, action="append", help="some parts")
-    parser.add_argument("--peers", action="store_true", help="skyward, ray and dask beside it")
+    parser.add_argument("--peers", action="store_true", help="skyward, skypilot, ray and dask beside it")
     parser.add_argument("--out", type=Path, default=ROOT / "build/bench.json", help="where the JSON goes")
     return parser.parse_args()
 
@@ -207,6 +237,8 @@ def main() -> None:
     if "start" in parts:
         say("start …")
         start_rows.measure(sys.executable, chosen.rounds, ours)
+        if "skypilot" in others:
+            start_rows.measure(others["skypilot"], chosen.rounds, noter(figures, "skypilot"))
     for number in range(chosen.rounds):
         if "http" in parts:
             say(f"http, round {number + 1} …")
@@ -217,6 +249,9 @@ def main() -> None:
         if "events" in parts:
             say(f"events, round {number + 1} …")
             events_round(make, ours)
+        if "requests" in parts:
+            say(f"requests, round {number + 1} …")
+            requests_round(make, others.get("skypilot"), chosen.seconds, figures)
         if "jobs" in parts:
             say(f"jobs, round {number + 1} …")
             job_rows.measure(make, chosen.seconds, ours)

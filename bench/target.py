@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-START_S = 40.0
-ANSWER_S = 10.0
+START_S = 180.0
+ANSWER_S = 60.0
 POLL_S = 0.005
 
 
@@ -105,19 +105,20 @@ class Target:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
-def wait_live(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_live(url: str, process: subprocess.Popen[bytes], log: Path, path: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline_s = time.perf_counter() + START_S
     while time.perf_counter() < deadline_s:
         try:
-            opener.open(f"{url}/v1/health/live", timeout=1).close()
+            opener.open(f"{url}{path}", timeout=ANSWER_S).close()
         except (urllib.error.URLError, OSError):
             if process.poll() is not None:
                 break
             time.sleep(POLL_S)
         else:
             return
-    raise SystemExit(f"{log} says:\n{log.read_text(errors='replace')[-2000:]}")
+    said = log.read_text(errors="replace")[-2000:]
+    raise SystemExit(f"nobody answers at {url}{path}; {log} said:\n{said}")
 
 
 def start_ours(python: str, port: int) -> Target:
@@ -154,7 +155,13 @@ def start_skyward(python: str, port: int) -> Target:
 
 
 def start(
-    name: str, command: list[str], more: dict[str, str], home: Path, port: int, body: dict[str, Any]
+    name: str,
+    command: list[str],
+    more: dict[str, str],
+    home: Path,
+    port: int,
+    body: dict[str, Any],
+    live: str = "/v1/health/live",
 ) -> Target:
     url = f"http://127.0.0.1:{port}"
     began_s = time.perf_counter()
@@ -169,5 +176,11 @@ def start(
             start_new_session=True,
             cwd=home,
         )
-    wait_live(url, process, log)
-    return Target(name, home, url, time.perf_counter() - began_s, process, body)
+    target = Target(name, home, url, 0.0, process, body)
+    try:
+        wait_live(url, process, log, live)
+    except BaseException:
+        target.stop()
+        raise
+    target.ready_s = time.perf_counter() - began_s
+    return target

@@ -1,0 +1,119 @@
+"""What requests cost: `sky.get(sky.status())`, alone, at once, beside launches under way, and behind many
+that wait; and what the server's processes hold after a burst.
+
+Decides: the order: first memory and the burst, then the rates. Never: counts the start of the program that
+asks. Follows: skypilot's server is started on this computer only, with a home of its own, and asked by its
+own SDK with the same program; the rows beside launches are ours alone.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.target import Target, memory_mb, processes_under, start
+
+Note = Callable[[str, float], None]
+Run = Callable[[list[str], dict[str, str], Note], None]
+
+BURST = 50
+LOOKS = 60
+LAUNCHES = 50
+PENDING = 3_000
+ASKERS = 8
+PROGRAM = str(Path(__file__).with_name("request_program.py"))
+SLOW, FULL = "slow", "full"
+
+
+def start_skypilot(python: str, port: int, metrics_port: int) -> Target:
+    """Its server; whatever it writes is below a home that is removed."""
+    home = Path(tempfile.mkdtemp(prefix="skypilot-bench-"))
+    command = [python, "-m", "sky.server.server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--metrics-port", str(metrics_port)]
+    more = {**peer_environment(home), "PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
+    return start("skypilot", command, more, home, port, {}, live="/api/health")
+
+
+def peer_environment(home: Path) -> dict[str, str]:
+    """Nothing is told to anybody about its use."""
+    return {"HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+
+
+def stop(target: Target) -> None:
+    """End a server whose processes may have left its group."""
+    left = processes_under(str(target.home))
+    target.stop()
+    for pid in left:
+        if pid in processes_under(str(target.home)):
+            os.kill(pid, 9)
+
+
+def both(target: Target, python: str, seconds: float, run: Run, note: Note) -> None:
+    """The rows that ours and the peer's have in common."""
+    environment = {**os.environ, "HOME": str(target.home), "SKYPILOT_API_SERVER_ENDPOINT": target.url}
+    environment |= {"SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    note("requests_ready_ms", target.ready_s * 1000)
+    note("requests_memory_idle_mb", memory_mb(target.server_pids()))
+    run([python, PROGRAM, "burst", str(BURST)], environment, note)
+    note("memory_after_50_requests_mb", memory_mb(target.server_pids()))
+    run([python, PROGRAM, "status", str(seconds)], environment, note)
+
+
+def looked(target: Target) -> float:
+    """Milliseconds of a `status` of everything, the median of some."""
+    took_s: list[float] = []
+    for _ in range(LOOKS):
+        began_s = time.perf_counter()
+        told = target.ask("POST", "/status", {})
+        took_s.append(time.perf_counter() - began_s)
+        assert told["record"]["status"] == "SUCCEEDED"
+    return 1000 * statistics.median(took_s)
+
+
+def named(target: Target) -> float:
+    """The same, of a name that no cluster has: what asking costs, without what there is to tell."""
+    began_s = time.perf_counter()
+    for _ in range(LOOKS):
+        target.ask("POST", "/status", {"cluster_names": ["nosuch"]})
+    return 1000 * (time.perf_counter() - began_s) / LOOKS
+
+
+def launch(target: Target, infra: str, number: int) -> None:
+    body: dict[str, Any] = {
+        "task": {"run": "true", "machines": [{"infra": infra}]},
+        "cluster_name": f"{infra}-{number}",
+        "retry_until_up": True,
+    }
+    target.ask("POST", "/launch", body)
+
+
+def alone(make: Callable[[], Target], note: Note) -> None:
+    """Ours: beside launches whose machines are booting, and behind launches that find no machines."""
+    target = make()
+    try:
+        slow = {"kind": "fake", "name": SLOW, "config": {"boot_seconds": 3600}}
+        full = {"kind": "fake", "name": FULL, "config": {"refuse": "no machine is left here"}}
+        for body in (slow, full):
+            target.ask("POST", "/v1/providers", body)
+        note("status_idle_ms", looked(target))
+        with ThreadPoolExecutor(ASKERS) as pool:
+            list(pool.map(lambda number: launch(target, SLOW, number), range(LAUNCHES)))
+            note("status_beside_50_launches_ms", looked(target))
+            before_mb = memory_mb(target.server_pids())
+            note("status_of_none_idle_ms", named(target))
+            began_s = time.perf_counter()
+            list(pool.map(lambda number: launch(target, FULL, number), range(PENDING)))
+        note("launches_per_s", PENDING / (time.perf_counter() - began_s))
+        note("status_of_none_behind_3000_ms", named(target))
+        note("memory_growth_3000_pending_mb", memory_mb(target.server_pids()) - before_mb)
+        began_s = time.perf_counter()
+        target.ask("POST", "/api/cancel", {})
+        note("cancel_3000_s", time.perf_counter() - began_s)
+    finally:
+        target.stop()
