@@ -43,6 +43,7 @@ from sky.providers.base import (
 )
 from sky.providers.container import engine as asking
 from sky.providers.container import place
+from sky.providers.container.body import HOME
 from sky.providers.container.config import CREDENTIALS, ContainerConfig
 from sky.providers.container.provider import ContainerProvider
 from sky.providers.contract import ProviderContract
@@ -139,7 +140,7 @@ async def test_a_container_has_the_limits_of_its_node_and_its_end_is_told(box: B
     assert found.state == "running", "what used too much was killed, and not the node"
     assert TOKEN not in json.dumps(told), "the engine shows no token"
     assert TOKEN not in repr(machine)
-    assert box.podman("exec", machine.id, "cat", "/sky/home/token") == TOKEN
+    assert box.podman("exec", machine.id, "cat", f"{HOME}/token") == TOKEN
     box.podman("kill", machine.id)
     assert "killed" in ((await gone(provider, "nod_1")).reason or "")
     assert [one.state for one in await provider.machines()] == ["gone"]
