@@ -259,3 +259,15 @@ def test_the_command_opens_pages_that_there_are(fleet: Fleet) -> None:
     missing = sky("custers")
     assert missing.returncode != 0
     assert "/dashboard/custers" in missing.stderr
+
+
+def test_an_operator_sees_what_was_bought_and_nothing_that_is_in_it(fleet: Fleet) -> None:
+    ask = fleet.api.http.get
+    told = ask("/admin/v1/jobs", params={"account": fleet.account, "limit": 1})
+    [job] = told.json()["items"]
+    assert (job["id"], job["status"], job["sku"]) == (fleet.job, "succeeded", "cpu")
+    assert job["charged_usd"] == fleet.customer.job(fleet.job)["usage"]["settled_cost_usd"]
+    assert CANARY not in told.text
+    assert ask("/admin/v1/jobs", params={"account": "nobody"}).status_code == 404
+    with fleet.daemon.as_(fleet.customer.key) as customer:
+        assert customer.get("/admin/v1/jobs").status_code == 401
