@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import os
+import shutil
 import signal
 import ssl
 import threading
@@ -389,6 +390,7 @@ async def test_podman_without_a_service_is_given_one(
     found = place.find(tmp_path, os.environ, {})
     [service] = [pid for pid in _processes() if str(found).encode() in _command(pid)]
     os.kill(service, signal.SIGTERM)
+    shutil.rmtree(Path(found.path or "").parent)
 
 
 def _processes() -> list[int]:
