@@ -281,7 +281,7 @@ async def test_a_key_with_a_passphrase_and_one_of_an_agent(
 ) -> None:
     first, _ = hosts
     locked = asyncssh.import_private_key(first.key.read_text()).export_private_key(
-        passphrase="tell-nobody", rounds=4
+        passphrase="tell-nobody", rounds=64
     )
     told = as_host(first, cpus=1, memory_gb=1)
     opened = {"private_key": locked.decode(), "passphrase": "tell-nobody"}
@@ -371,7 +371,7 @@ async def test_a_host_that_never_speaks_delays_nobody(hosts: list[Sshd], tmp_pat
             "memory_gb": 1,
         }
         told = as_host(first, home=home_on(first, tmp_path))
-        mine = provider(tmp_path, told, mute, credentials=keyed(first), connect_seconds=3.0)
+        mine = provider(tmp_path, told, mute, credentials=keyed(first), connect_seconds=2.0)
         offers = await mine.offers()
         assert [(offer.instance_type, offer.available) for offer in offers] == [("first", 1), ("mute", None)]
         await mine.launch(await order_of(mine, "nod_quick"))

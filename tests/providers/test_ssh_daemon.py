@@ -217,6 +217,8 @@ def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
         assert running.result(WAIT_S) == "done"
         assert note.read_text() == "begun\nended\n", "it ran once"
         assert (double(5) >> compute) == 10, "and the same node takes more"
+        done = place.sky("compute", "exec", compute.id, "--", "echo", "by the tunnel")
+        assert done.stdout == "by the tunnel\n", done.stderr
     until(lambda: not place.far.agents(), "the agent's processes end")
 
 
