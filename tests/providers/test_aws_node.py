@@ -1,8 +1,8 @@
 """A real daemon whose machines are EC2's: each does what its user data says, as a process of this computer.
 
 Decides: that a call runs on a machine that was bought, that what a cluster has written is there after a
-stop and a start, and that nothing is left. Never: starts what the user data has systemd do; a machine's
-node is run alone.
+stop and a start, and that nothing is left. Never: starts what the user data has systemd do, or installs the
+agent's package, which these machines' image has.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gzip
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,8 +26,6 @@ import sky
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 WAIT_S = 100.0
-CACHE = Path(os.environ.get("UV_CACHE_DIR", Path.home() / ".cache/uv"))
-"""What one machine has fetched, another need not."""
 
 
 @sky.function
@@ -49,6 +48,10 @@ class Machines:
         home.mkdir(exist_ok=True)
         text = gzip.decompress(told) if told.startswith(b"\x1f\x8b") else told
         (home / "now").write_bytes(text)
+        tag = text.decode().partition("export SKY_AGENT_NODE=")[2].partition("\n")[0]
+        node = home / "skyfleet/nodes" / tag
+        node.mkdir(parents=True)
+        (node / "venv").symlink_to(Path(sys.prefix))
         with open(home / "log", "ab") as log:
             begun = STARTER.submit(
                 subprocess.Popen,
@@ -56,7 +59,7 @@ class Machines:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={"PATH": os.environ["PATH"], "HOME": str(home), "UV_CACHE_DIR": str(CACHE)},
+                env={"PATH": os.environ["PATH"], "HOME": str(home)},
             )
             self._running[machine] = begun.result()
 
