@@ -146,7 +146,9 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x1f\x8b no gzip", gzip.compress(b"no tar" * 200), packed(("a", os.urandom(5000)))[:3000]]
+    "content",
+    [b"\x1f\x8b no gzip", gzip.compress(b"no tar" * 200), packed(("a", os.urandom(5000)))[:3000]],
+    ids=["no gzip", "no tar", "torn"],
 )
 def test_a_damaged_archive_says_so(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(Unbuildable, match="damaged"):

@@ -1,7 +1,7 @@
 """The file that describes a pool of hosts: what becomes its settings, and what becomes its credentials.
 
 Decides: where passwords and keys stand in the file, and that a key is read from the file that it names.
-Never: sends a secret as a setting, or shows one. Follows: whatever is wrong is told with file, line and field.
+Never: sends a secret as a setting, or shows one. Follows: what is wrong is told with file, line and field.
 """
 
 from __future__ import annotations
