@@ -114,7 +114,7 @@ def test_every_command_has_a_page_with_examples(ended_together: Any, words: tupl
 
 USAGE = [
     (["cmpute", "list"], "there is no command 'cmpute'", "did you mean `sky compute`?"),
-    (["jobs"], "there is no command 'jobs'", "did you mean `sky job`?"),
+    (["jobs"], "there is no command 'jobs'", "`sky job` is for paid jobs"),
     (["shell", "dev"], "there is no command 'shell'", "did you mean `sky ssh`?"),
     (["attach", "dev"], "there is no command 'attach'", "did you mean `sky compute shell`?"),
     (["nodes"], "there is no command 'nodes'", "did you mean `sky compute get`?"),

@@ -41,6 +41,14 @@ class Engine:
     rootless: bool
 
 
+def missing(environment: Mapping[str, str]) -> str | None:
+    """Why there can be no engine, as far as that is seen without asking one; None: there may be one."""
+    names = [name for name, _ in _QUESTIONS]
+    if any(shutil.which(name, path=environment.get("PATH")) for name in names):
+        return None
+    return "; ".join(f"{name} is not installed" for name in names)
+
+
 def find(environment: Mapping[str, str]) -> Engine | str:
     """The engine to use, or why there is none. Takes up to a second, and blocks."""
     reasons: list[str] = []

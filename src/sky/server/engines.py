@@ -1,8 +1,8 @@
 """Whether this computer can run containers, as paid jobs on it need to know before any money is held.
 
 Decides: when to look again: an engine that works is believed for a while, one that does not for less.
-Never: makes a request wait: looking happens in a thread, and until it has looked once nothing is refused; nor
-the daemon's start, which the engine's own program would take the processor from.
+Never: makes a request wait: looking happens in a thread, and until it has looked once only what is not even
+installed is refused; nor the daemon's start, which the engine's own program would take the processor from.
 Follows: an engine that is installed or started later is found without a restart of the daemon.
 """
 
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from sky.kit.clock import Clock
-from sky.kit.containers import Engine, find
+from sky.kit.containers import Engine, find, missing
 
 CLOUD = "local"
 GOOD_SECONDS = 120.0
@@ -30,7 +30,7 @@ class LocalEngine:
         self._look = look
         self._lock = threading.Lock()
         self._looking = False
-        self._reason: str | None = None
+        self._reason = missing(os.environ)
         self._again_s = 0.0
 
     def look_soon(self) -> None:
