@@ -266,7 +266,9 @@ def test_an_operator_sees_what_was_bought_and_nothing_that_is_in_it(fleet: Fleet
     told = ask("/admin/v1/jobs", params={"account": fleet.account, "limit": 1})
     [job] = told.json()["items"]
     assert (job["id"], job["status"], job["sku"]) == (fleet.job, "succeeded", "cpu")
-    assert job["charged_usd"] == fleet.customer.job(fleet.job)["usage"]["settled_cost_usd"]
+    with fleet.daemon.as_(fleet.customer.key) as customer:
+        bought = customer.get(f"/compute/v1/jobs/{fleet.job}").json()
+    assert job["charged_usd"] == bought["usage"]["settled_cost_usd"]
     assert CANARY not in told.text
     assert ask("/admin/v1/jobs", params={"account": "nobody"}).status_code == 404
     with fleet.daemon.as_(fleet.customer.key) as customer:

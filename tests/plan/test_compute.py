@@ -138,7 +138,10 @@ def test_ready_is_said_exactly_when_all_wanted_nodes_serve(view: ComputeView) ->
     serving = [
         x
         for x in wanted_nodes(after)
-        if x.state in n.SERVING and x.generation == after.generation and x.rank < wish
+        if x.state in n.SERVING
+        and x.generation == after.generation
+        and x.rank < wish
+        and x.unwanted_us is None
     ]
     assert (after.state == c.READY) == (len(serving) >= wish)
     if after.state == c.READY:

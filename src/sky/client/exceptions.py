@@ -191,6 +191,10 @@ class JobError(RequestFailed):
     """A job failed."""
 
 
+class InternalError(RequestFailed):
+    """The server broke on the request, and its log says how."""
+
+
 class InvalidTaskError(RequestFailed, ValueError):
     """A task cannot be run as it is."""
 

@@ -24,6 +24,7 @@ from sky.store.sql import Row
 from sky.store.tx import Tx
 
 _log = structlog.get_logger(__name__)
+DISKLESS_EVERY_US = 3_600 * SECOND_US
 SWEEP_EVERY_US = 60 * SECOND_US
 CALL_S_MAX = 120.0
 
@@ -39,6 +40,8 @@ class Sweep(OuterLoop):
         self._pool = pool
         self._tries: dict[str, dict[str, int]] = {}
         self._turn = 0
+        self._looked_us: dict[str, int] = {}
+        self._held: dict[str, int] = {}
 
     async def look(self, key_id: str) -> Done:
         next_us = self._clock.now_us() + SWEEP_EVERY_US
@@ -88,7 +91,7 @@ class Sweep(OuterLoop):
         Providers over one account list each other's disks, so a disk is nobody's only if no row has its name.
         """
         keeper = keeper_of(provider)
-        if keeper is None:
+        if keeper is None or not await self._disks_due(provider_id):
             return done
         try:
             async with asyncio.timeout(CALL_S_MAX):
@@ -105,6 +108,17 @@ class Sweep(OuterLoop):
         except (AgainLater, Refused, Gone, TimeoutError) as error:
             return Done(f"{done.why}; its disks could not be looked after: {error}", done.due_us)
         return Done(f"removed disk {stray}, which nothing owns", self._clock.now_us() + SECOND_US)
+
+    async def _disks_due(self, provider_id: str) -> bool:
+        """Whether to list a provider's disks: where it should have none, once an hour will do."""
+        now_us = self._clock.now_us()
+        if now_us - self._looked_us.get(provider_id, -DISKLESS_EVERY_US) < DISKLESS_EVERY_US:
+            held = await self._db.read(lambda connection: disks.count_of(connection, provider_id))
+            had, self._held[provider_id] = self._held.get(provider_id, 0), held
+            if not held and not had:
+                return False
+        self._looked_us[provider_id] = now_us
+        return True
 
     async def _look_after_missing(self, provider_id: str, provider: Provider, there: set[str]) -> None:
         """Nodes whose machine should be listed by now, and is not, are looked at one by one."""
