@@ -122,5 +122,5 @@ def test_a_pod_that_cannot_start_is_told_with_what_the_cluster_says(
         assert said in skyc("why", "broken").out
     finally:
         cluster.status = None
-        skyc("compute", "delete", "broken").check()
+        skyc("compute", "delete", "broken", "--yes").check()
     until(lambda: not cluster.all("pods"), "its pod is gone")
