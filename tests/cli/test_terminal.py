@@ -87,8 +87,9 @@ def test_a_shell_is_a_terminal(on_daemon: Any, dev: str) -> None:
         terminal.type("tty && stty size\n")
         terminal.until("24 80")
         assert "/dev/pts/" in terminal.shown
-        # Ctrl-C belongs to the program on the node.
-        terminal.type("echo slee''ping; sleep 50\n")
+        # Ctrl-C belongs to the program on the node. One process says it and sleeps: between two commands
+        # it would be the shell's.
+        terminal.type("sh -c \"echo slee''ping; exec sleep 50\"\n")
         terminal.until("sleeping")
         terminal.type("\x03")
         terminal.until("^C")  # what was typed before it is thrown away

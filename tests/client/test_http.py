@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from typing import Any
@@ -244,3 +245,25 @@ async def test_the_asynchronous_driver_streams_and_gives_up(scripted: Any, say: 
 def test_targets_are_quoted() -> None:
     call: Call[Any] = calls_machines.list_files("a/b", "/x y&z", node="0")
     assert call.target == "/v1/computes/a%2Fb/files?path=%2Fx+y%26z&node=0"
+
+
+def test_an_interrupt_that_came_to_another_thread_ends_a_silent_wait(scripted: Any) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    def silent(_asked: Any, _connection: Any) -> bool:
+        asked.set()
+        over.wait(60)
+        return False
+
+    def interrupt() -> None:
+        asked.wait(60)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Http(scripted(silent).url).send(calls.live())
+    finally:
+        over.set()
+    assert time.monotonic() - begun < 10

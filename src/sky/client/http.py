@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import http.client
 import os
-import select
 import socket
-import ssl
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from sky.client import trust
 from sky.client.attempts import PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable, InvalidRequest
+from sky.client.http_connection import Connection
 from sky.client.request import Call, CutShort, Pieces, Reply
 
 if TYPE_CHECKING:
@@ -32,90 +31,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONNECT_S = 5.0
 IDLE_CONNECTIONS_MAX = 16
-KEEPALIVE_IDLE_S = 15
-KEEPALIVE_INTERVAL_S = 5
-KEEPALIVE_PROBES = 3
 READ_BYTES = 256 * 1024
-WRITE_BYTES = 1024 * 1024
-ONE_SEGMENT_BYTES_MAX = 64 * 1024
-"""Up to this size a body leaves together with its headers."""
 USER_AGENT = "skyfleet"
 _LOST = (OSError, http.client.HTTPException)
 """What a broken connection raises: resets, timeouts, TLS failures, answers cut short."""
-
-
-class _Connection:
-    """One socket to the daemon, and the request that is on it."""
-
-    def __init__(self, where: SplitResult, tls: ssl.SSLContext | None) -> None:
-        host = where.hostname or "127.0.0.1"
-        port = where.port or (443 if tls else 80)
-        raw = socket.create_connection((host, port), timeout=CONNECT_S)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_KEEPIDLE"):
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
-        try:
-            self.socket = tls.wrap_socket(raw, server_hostname=host) if tls else raw
-        except BaseException:
-            raw.close()
-            raise
-        self.sent = False
-
-    def usable(self) -> bool:
-        """Whether an idle connection is still open: anything readable on one is its end."""
-        poll = select.poll()
-        poll.register(self.socket, select.POLLIN | select.POLLHUP | select.POLLERR)
-        return not poll.poll(0)
-
-    def exchange(self, head: bytes, call: Call[Any]) -> http.client.HTTPResponse:
-        """Send a request and read its answer as far as the headers."""
-        self.sent = False
-        self.socket.settimeout(call.timeout_s)
-        self._write(head, call)
-        response = http.client.HTTPResponse(self.socket, method=call.method)
-        response.begin()
-        framed = response.length is not None or response.chunked
-        if not framed and call.method != "HEAD":
-            # The parser takes headers that were cut off for headers that ended, and no length for no content.
-            raise http.client.IncompleteRead(b"")
-        return response
-
-    def _write(self, head: bytes, call: Call[Any]) -> None:
-        body = call.body
-        self.sent = True
-        if body is None or (isinstance(body, bytes) and len(body) <= ONE_SEGMENT_BYTES_MAX):
-            self.socket.sendall(head + body if body else head)
-            return
-        self.socket.sendall(head)
-        if isinstance(body, bytes):
-            # In parts, because a socket's timeout bounds all of one sending and not each stillness.
-            whole = memoryview(body)
-            for at in range(0, len(body), WRITE_BYTES):
-                self.socket.sendall(whole[at : at + WRITE_BYTES])
-            return
-        if isinstance(body, Pieces):
-            for piece in body():
-                self.socket.sendall(piece)
-            return
-        for piece in body():
-            if piece:
-                self.socket.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
-        self.socket.sendall(b"0\r\n\r\n")
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def abort(self) -> None:
-        """End it under whoever reads it in another thread."""
-        try:
-            self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
 
 class Streamed:
@@ -126,9 +46,9 @@ class Streamed:
 
     def __init__(
         self,
-        connection: _Connection,
+        connection: Connection,
         response: http.client.HTTPResponse,
-        give_back: Callable[[_Connection], None],
+        give_back: Callable[[Connection], None],
     ) -> None:
         self._connection = connection
         self._response = response
@@ -196,7 +116,7 @@ class Http:
         self._patience_s = patience_s
         self._locate = locate
         self._lock = threading.Lock()
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._move_to(url)
         _everyone.add(self)
 
@@ -262,10 +182,10 @@ class Http:
 
     def _exchange(
         self, call: Call[Any], patience_s: float | None, *, whole: bool
-    ) -> tuple[_Connection, http.client.HTTPResponse, Reply]:
+    ) -> tuple[Connection, http.client.HTTPResponse, Reply]:
         attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
         while True:
-            connection: _Connection | None = None
+            connection: Connection | None = None
             try:
                 connection = self._take()
                 response = connection.exchange(self._head(call), call)
@@ -341,17 +261,17 @@ class Http:
         lines.append("\r\n")
         return "".join(lines).encode("latin-1")
 
-    def _take(self) -> _Connection:
+    def _take(self) -> Connection:
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                return _Connection(self._where, self._tls)
+                return Connection(self._where, self._tls)
             if connection.usable():
                 return connection
             connection.close()
 
-    def _give_back(self, connection: _Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         with self._lock:
             if len(self._idle) < IDLE_CONNECTIONS_MAX:
                 self._idle.append(connection)
