@@ -32,6 +32,31 @@ def test_the_same_request_under_a_key_is_answered_as_the_first_time(
     api.delete(first.json["id"])
 
 
+@IN_A_FILE
+def test_a_key_is_kept_for_seven_days(api: Any, tools: Any, daemon: Any, fresh_name: str) -> None:
+    body = {"spec": tools.idle_spec()}
+    first = api("POST", "/v1/computes", body, idempotency_key=fresh_name)
+
+    def older(hours: int) -> None:
+        with closing(sqlite3.connect(daemon.home / "sky.db", timeout=20)) as other:
+            past = (hours * 3_600_000_000, f"%{fresh_name}")
+            changed = other.execute(
+                "UPDATE idempotency SET created_us = created_us - ? WHERE key LIKE ?", past
+            )
+            assert changed.rowcount == 1
+            other.commit()
+
+    older(7 * 24 - 1)
+    again = api("POST", "/v1/computes", body, idempotency_key=fresh_name)
+    assert (again.status, again.json["id"]) == (200, first.json["id"])
+    older(2)
+    anew = api("POST", "/v1/computes", body, idempotency_key=fresh_name)
+    assert anew.status == 201
+    assert anew.json["id"] != first.json["id"]
+    for made in (first, anew):
+        api.delete(made.json["id"])
+
+
 def test_keys_of_different_operations_do_not_meet(api: Any, tools: Any, idle: Any, fresh_name: str) -> None:
     api("POST", "/v1/computes", {"spec": tools.idle_spec()}, idempotency_key=fresh_name)
     answer = api("DELETE", f"/v1/computes/{idle['id']}", idempotency_key=fresh_name, if_match="*")
