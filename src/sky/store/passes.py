@@ -48,6 +48,12 @@ def due(connection: sa.Connection, now_us: int, limit: int = DUE_KEYS_MAX) -> tu
     return tuple(row["key"] for row in rows)
 
 
+def overdue(connection: sa.Connection, now_us: int, limit: int = DUE_KEYS_MAX) -> list[tuple[str, int]]:
+    """Keys whose time has come, with when it came, longest waiting first."""
+    query = sa.select(passes.c.key, passes.c.due_us).where(passes.c.due_us <= now_us)
+    return [(key, due_us) for key, due_us in connection.execute(query.order_by(passes.c.due_us).limit(limit))]
+
+
 def next_due_us(connection: sa.Connection) -> int | None:
     """When the first key will be due."""
     return connection.execute(sa.select(sa.func.min(passes.c.due_us))).scalar()

@@ -76,6 +76,8 @@ sa.Index(
 sa.Index("ix_computes_state_seq", computes.c.state, computes.c.seq)
 _owned = computes.c.owner.is_not(None)
 sa.Index("ix_computes_owner", computes.c.owner, sqlite_where=_owned, postgresql_where=_owned)
+_deleted = computes.c.deleted_us.is_not(None)
+sa.Index("ix_computes_deleted", computes.c.deleted_us, sqlite_where=_deleted, postgresql_where=_deleted)
 
 generations = sa.Table(
     "generations",

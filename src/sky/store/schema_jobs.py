@@ -119,6 +119,9 @@ sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.seq)
 sa.Index("ix_jobs_finished", jobs.c.owner, jobs.c.finished_us)
 JOB_IS_LIVE = jobs.c.state.in_([sa.literal_column(f"'{s}'") for s in ("queued", "provisioning", "running")])
 sa.Index("ix_jobs_live", jobs.c.owner, jobs.c.tier, sqlite_where=JOB_IS_LIVE, postgresql_where=JOB_IS_LIVE)
+JOB_IS_UNSETTLED = jobs.c.settled_us.is_(None)
+"""Its hold may stand."""
+sa.Index("ix_jobs_unsettled", jobs.c.state, sqlite_where=JOB_IS_UNSETTLED, postgresql_where=JOB_IS_UNSETTLED)
 
 # Which job runs after which; ``jobs.after`` has the same, in the order in which it was said.
 job_after = sa.Table(
@@ -203,3 +206,14 @@ deliveries = sa.Table(
     _us("tried_us"),
     sa.UniqueConstraint("webhook_id", "event_seq"),
 )
+IS_PENDING = deliveries.c.state == sa.literal_column("'pending'")
+"""A delivery that is still to be made."""
+sa.Index(
+    "ix_deliveries_pending",
+    deliveries.c.webhook_id,
+    deliveries.c.due_us,
+    sqlite_where=IS_PENDING,
+    postgresql_where=IS_PENDING,
+)
+IS_OVER = deliveries.c.state != sa.literal_column("'pending'")
+sa.Index("ix_deliveries_over", deliveries.c.created_us, sqlite_where=IS_OVER, postgresql_where=IS_OVER)

@@ -87,6 +87,8 @@ clusters = sa.Table(
 )
 _live = clusters.c.removed_us.is_(None)
 sa.Index("uq_clusters_live_name", clusters.c.name, unique=True, sqlite_where=_live, postgresql_where=_live)
+_removed = clusters.c.removed_us.is_not(None)
+sa.Index("ix_clusters_removed", clusters.c.removed_us, sqlite_where=_removed, postgresql_where=_removed)
 
 cluster_jobs = sa.Table(
     "cluster_jobs",

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from sky.kit import ids
 from sky.store.prepared import prepared
-from sky.store.schema_jobs import deliveries, job_events, webhooks
+from sky.store.schema_jobs import IS_PENDING, deliveries, job_events, webhooks
 from sky.store.sql import Row, insert_ignore, many, one
 from sky.store.tx import Tx
 
@@ -138,7 +138,7 @@ _DUE = prepared(
         job_events.c.at_us,
     )
     .select_from(deliveries.join(job_events, job_events.c.seq == deliveries.c.event_seq))
-    .where(deliveries.c.webhook_id == sa.bindparam("b_webhook"), deliveries.c.state == "pending")
+    .where(deliveries.c.webhook_id == sa.bindparam("b_webhook"), IS_PENDING)
     .order_by(deliveries.c.due_us, deliveries.c.seq)
     .limit(1)
 )

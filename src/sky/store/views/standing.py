@@ -1,0 +1,81 @@
+"""How much of everything there is now, in numbers, for those who watch a deployment.
+
+Decides: what is counted. Never: names a thing of somebody's, or counts what is over. Follows: what is counted
+is found by an index over what is not settled, so that counting costs by that and never by what there was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from sky.domain import compute as c
+from sky.kit.clock import SECOND_US
+from sky.store import passes
+from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes
+from sky.store.schema_jobs import IS_PENDING, JOB_IS_UNSETTLED, deliveries, jobs
+from sky.store.schema_requests import cluster_jobs, clusters, requests
+from sky.store.sql import literals
+
+Counts = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Numbers by state, or by loop. ``lag_s``: for how long the key of a loop has been due that waits longest."""
+
+    computes: Counts
+    nodes: Counts
+    calls: Counts
+    requests: Counts
+    clusters: Counts
+    cluster_jobs: Counts
+    jobs: Counts
+    holds: int
+    webhooks_due: int
+    webhooks_waiting: int
+    keys_due: Counts
+    lag_s: Counts
+
+
+def standing(connection: sa.Connection, now_us: int) -> Standing:
+    """What there is now."""
+    live = computes.c.state.in_(literals(c.LIVE))
+    of_live = nodes.join(computes, computes.c.id == nodes.c.compute_id)
+    open_jobs = _by(connection, jobs.c.state, JOB_IS_UNSETTLED)
+    keys_due: Counter[str] = Counter()
+    lag_s: dict[str, float] = {}
+    for key, due_us in passes.overdue(connection, now_us):
+        loop = key.partition("/")[0]
+        keys_due[loop] += 1
+        lag_s.setdefault(loop, (now_us - due_us) / SECOND_US)
+    return Standing(
+        computes=_by(connection, computes.c.state, live),
+        nodes=_by(connection, nodes.c.state, live, of_live),
+        calls={
+            "queued": _count(connection, executions, IS_WAITING),
+            "on_node": _count(connection, executions, IS_ON_NODE),
+        },
+        requests=_by(connection, requests.c.state, requests.c.finished_us.is_(None)),
+        clusters=_by(connection, clusters.c.state, clusters.c.removed_us.is_(None)),
+        cluster_jobs=_by(connection, cluster_jobs.c.state, cluster_jobs.c.ended_us.is_(None)),
+        jobs=open_jobs,
+        holds=int(sum(open_jobs.values())),
+        webhooks_due=_count(connection, deliveries, IS_PENDING & (deliveries.c.due_us <= now_us)),
+        webhooks_waiting=_count(connection, deliveries, IS_PENDING),
+        keys_due=keys_due,
+        lag_s=lag_s,
+    )
+
+
+def _by(connection: sa.Connection, column: Any, which: sa.ColumnElement[bool], table: Any = None) -> Counts:
+    query = sa.select(column, sa.func.count()).select_from(column.table if table is None else table)
+    return {state: float(many) for state, many in connection.execute(query.where(which).group_by(column))}
+
+
+def _count(connection: sa.Connection, table: sa.Table, which: sa.ColumnElement[bool]) -> int:
+    return connection.execute(sa.select(sa.func.count()).select_from(table).where(which)).scalar_one()
