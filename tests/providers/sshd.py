@@ -49,6 +49,10 @@ class Sshd:
     net: str | None = None
     """The network namespace that it is in."""
     settings: str = ""
+    others: dict[str, int] = field(default_factory=dict[str, int])
+    """The numbers of more accounts, by name; each has a home beside the first one's."""
+    mounts: dict[Path, Path] = field(default_factory=dict[Path, Path])
+    """Folders of this computer that are at other places there."""
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] = field(init=False)
 
@@ -75,13 +79,20 @@ class Sshd:
         self.new_host_key()
         (self.folder / "authorized_keys").write_text(self.key.with_suffix(".pub").read_text())
         hashed = run("openssl", "passwd", "-6", self.password).strip()
-        for name, entry in (
-            ("passwd", f"root:x:0:0:root:{self.home}:/bin/sh"),
-            ("shadow", f"root:{hashed}:19000:0:99999:7:::"),
+        accounts = {"root": 0, **self.others}
+        homes = {name: self.folder / name if number else self.home for name, number in accounts.items()}
+        for name, number in self.others.items():
+            homes[name].mkdir(mode=0o700)
+            os.chown(homes[name], number, number)
+        for path in self.mounts.values():
+            path.mkdir(parents=True)
+        for file, entries in (
+            ("passwd", [f"{n}:x:{uid}:{uid}:{n}:{homes[n]}:/bin/sh" for n, uid in accounts.items()]),
+            ("shadow", [f"{n}:{'*' if uid else hashed}:19000:0:99999:7:::" for n, uid in accounts.items()]),
         ):
-            lines = Path(f"/etc/{name}").read_text().splitlines()
-            others = [line for line in lines if not line.startswith("root:")]
-            (self.folder / name).write_text("\n".join([entry, *others]) + "\n")
+            lines = Path(f"/etc/{file}").read_text().splitlines()
+            others = [line for line in lines if line.partition(":")[0] not in accounts]
+            (self.folder / file).write_text("\n".join([*entries, *others]) + "\n")
         told = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_"))}
         variables = " ".join(f'{name}="{value}"' for name, value in told.items())
         (self.folder / "sshd_config").write_text(
@@ -98,9 +109,10 @@ class Sshd:
 
     def start(self) -> None:
         """Serve, and wait until it does."""
+        mounts = {self.folder / "passwd": "/etc/passwd", self.folder / "shadow": "/etc/shadow", **self.mounts}
         inside = (
-            f"mount --bind {self.folder}/passwd /etc/passwd && mount --bind {self.folder}/shadow /etc/shadow "
-            f"&& exec {SSHD} -D -e -f {self.folder}/sshd_config"
+            "".join(f"mount --bind {here} {there} && " for here, there in mounts.items())
+            + f"exec {SSHD} -D -e -f {self.folder}/sshd_config"
         )
         within = ("ip", "netns", "exec", self.net) if self.net else ()
         with (self.folder / "sshd.log").open("ab") as log:

@@ -12,10 +12,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import unittest
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import asyncssh
@@ -29,6 +31,7 @@ from sky.providers.contract import ProviderContract
 from sky.providers.registry import check_config
 from sky.providers.ssh import pool
 from sky.providers.ssh.gpus import Gpus, gpus_of
+from sky.providers.ssh.machines import _digest_now
 from sky.providers.ssh.provider import SshProvider
 from sky.providers.ssh.records import Records
 
@@ -37,6 +40,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="accounts of its own need root"),
 ]
 KIND = Kind.of(SshProvider)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -230,6 +234,75 @@ async def test_deployments_and_users_of_a_host_are_apart(hosts: list[Sshd], tmp_
     assert await other.machines() == ()
     await mine.terminate("nod_same", None)
     await gone(mine, "nod_same")
+
+
+async def test_users_of_a_host_are_apart(hosts: list[Sshd], tmp_path: Path) -> None:
+    """Two accounts of one host, each with a node: neither reads, lists or ends what the other has."""
+    with TemporaryDirectory(prefix="sky-host-") as place:
+        folder = Path(place) / "host"
+        folder.mkdir(mode=0o711)
+        Path(place).chmod(0o711)
+        there = {Path(sys.base_prefix): folder / "python", ROOT / "src": folder / "src"}
+        packages = Path(next(path for path in sys.path if path.endswith("site-packages")))
+        uids = {"one": 60_001, "two": 60_002}
+        host = Sshd(folder, hosts[0].key, others=uids, mounts={**there, packages: folder / "packages"})
+        with serving(host):
+            (folder / "authorized_keys").chmod(0o644)
+            for name, uid in uids.items():
+                has_the_agent(folder, folder / name, uid)
+            told = {name: as_host(host, name, user=name) for name in uids}
+            mine = provider(tmp_path / "mine", told["one"], told["two"], credentials=keyed(host))
+            machines = [
+                await mine.launch(await order_of(mine, f"nod_{name}", place))
+                for place, name in enumerate(uids)
+            ]
+            for machine, uid in zip(machines, uids.values(), strict=True):
+                pid = machine.binding["pid"]
+                assert Path(f"/proc/{pid}").stat().st_uid == uid
+            first, second = machines
+            token = folder / "one/.skyfleet/deployment/nodes/nod_one/token"
+            assert token.read_text() == "unused"
+            for tried in (
+                ("cat", token),
+                ("ls", token.parent),
+                ("cat", f"/proc/{first.binding['pid']}/environ"),
+                ("kill", str(first.binding["pid"])),
+            ):
+                said = refused_as(uids["two"], *tried)
+                assert "not permitted" in said or "denied" in said, said
+            await pool.close_all()
+            alone = provider(tmp_path / "two", told["two"], credentials=keyed(host))
+            assert [each.id for each in await alone.machines()] == [second.id]
+            await alone.terminate("nod_one", first.id)
+            await alone.terminate("nod_two", second.id)
+            await gone(alone, "nod_two")
+            found = await mine.find("nod_one")
+            assert found is not None
+            assert found.state == "running"
+            await mine.terminate("nod_one", None)
+            await gone(mine, "nod_one")
+            assert host.agents() == []
+
+
+def refused_as(uid: int, *tried: str | Path) -> str:
+    """What somebody is told who tries that, which fails."""
+    who = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
+    done = subprocess.run(["setpriv", *who, *tried], capture_output=True, text=True, check=False)
+    assert done.returncode != 0, tried
+    return done.stderr
+
+
+def has_the_agent(folder: Path, home: Path, uid: int) -> None:
+    """An account's environment with the agent, as if it had been installed there before."""
+    python = home / ".skyfleet/deployment/agents" / _digest_now() / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    minor = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    paths = f"PYTHONPATH={folder}/src:{folder}/packages"
+    python.write_text(f'#!/bin/sh\nexec env {paths} {folder}/python/bin/{minor} "$@"\n')
+    python.chmod(0o755)
+    for path in (home / ".skyfleet").rglob("*"):
+        os.chown(path, uid, uid)
+    os.chown(home / ".skyfleet", uid, uid)
 
 
 async def test_an_agent_that_ends_is_gone_with_its_last_words(hosts: list[Sshd], tmp_path: Path) -> None:

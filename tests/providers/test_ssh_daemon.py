@@ -51,12 +51,32 @@ class Network:
         run("ip", "-n", self.name, "link", "set", inside, "up")
         run("ip", "-n", self.name, "link", "set", "lo", "up")
 
-    def cut(self) -> None:
-        """Nothing passes, and neither end is told."""
-        run("ip", "netns", "exec", self.name, "iptables", "-I", "INPUT", "-i", f"{self.name}i", "-j", "DROP")
+    def cut(self, ways: str) -> None:
+        """Nothing passes ``in``, ``out``, or both (``in out``), and neither end is told."""
+        for way in ways.split():
+            run(*self._dropping("-I", way))
 
-    def heal(self) -> None:
-        run("ip", "netns", "exec", self.name, "iptables", "-D", "INPUT", "-i", f"{self.name}i", "-j", "DROP")
+    def heal(self, ways: str) -> None:
+        for way in ways.split():
+            run(*self._dropping("-D", way))
+
+    def _dropping(self, what: str, way: str) -> tuple[str, ...]:
+        chain, side = {"in": ("INPUT", "-i"), "out": ("OUTPUT", "-o")}[way]
+        return (*self._inside, "iptables", what, chain, side, f"{self.name}i", "-j", "DROP")
+
+    def slow(self, rate: str) -> None:
+        """No more than that passes from now on, either way."""
+        told = ("root", "tbf", "rate", rate, "burst", "4kb", "latency", "2s")
+        run("tc", "qdisc", "add", "dev", f"{self.name}o", *told)
+        run(*self._inside, "tc", "qdisc", "add", "dev", f"{self.name}i", *told)
+
+    def quick(self) -> None:
+        run("tc", "qdisc", "del", "dev", f"{self.name}o", "root")
+        run(*self._inside, "tc", "qdisc", "del", "dev", f"{self.name}i", "root")
+
+    @property
+    def _inside(self) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", self.name)
 
     def remove(self) -> None:
         run("ip", "netns", "del", self.name)
@@ -195,30 +215,37 @@ def test_a_host_works_and_nothing_is_left(installed: Place) -> None:
     until(lambda: not Path(home).exists(), "its folder goes")
 
 
+@pytest.mark.timeout(150)
 def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
-    """For longer than anybody waits for a sign of the other: the outcome arrives after all, once."""
+    """For longer than anybody waits for a sign of the other, in each direction and in both: the outcome
+    arrives after all, once; and it arrives over a link that is slow."""
     place = installed
-    note = place.folder / "begun"
     with place.compute("far") as compute, place.compute("near") as other:
-        running = compute.submit(slowly(4.0, str(note)))
-        until(note.exists, "the call begins")
-        place.network.cut()
+        for number, ways in enumerate(("in", "out", "in out")):
+            note = place.folder / f"begun-{number}"
+            running = compute.submit(slowly(3.0, str(note)))
+            until(note.exists, "the call begins")
+            place.network.cut(ways)
+            try:
+                until(lambda: not tunnels(place), "the tunnel is given up")
+                until(lambda said=note: "ended" in said.read_text(), "the call ends all the same")
+                begun_s = time.monotonic()
+                assert (double(4) >> other) == 8
+                assert time.monotonic() - begun_s < WAIT_S / 4, "another host is not held up"
+                [node] = place.get(f"/v1/computes/{compute.id}/nodes")["items"]
+                assert node["state"] not in {"lost", "deleting", "deleted"}, "who is not heard is not gone"
+                assert not running.done()
+            finally:
+                place.network.heal(ways)
+            assert running.result(WAIT_S) == "done"
+            assert note.read_text() == "begun\nended\n", "it ran once"
+        place.network.slow("256kbit")
         try:
-            until(lambda: not tunnels(place), "the tunnel is given up")
-            until(lambda: "ended" in note.read_text(), "the call ends all the same")
-            begun_s = time.monotonic()
-            assert (double(4) >> other) == 8
-            assert time.monotonic() - begun_s < WAIT_S / 4, "another host is not held up"
-            [node] = place.get(f"/v1/computes/{compute.id}/nodes")["items"]
-            assert node["state"] not in {"lost", "deleting", "deleted"}, "who is not heard is not gone"
-            assert not running.done()
+            assert (double(5) >> compute) == 10, "and the same node takes more"
+            done = place.sky("compute", "exec", compute.id, "--", "echo", "by the tunnel")
+            assert done.stdout == "by the tunnel\n", done.stderr
         finally:
-            place.network.heal()
-        assert running.result(WAIT_S) == "done"
-        assert note.read_text() == "begun\nended\n", "it ran once"
-        assert (double(5) >> compute) == 10, "and the same node takes more"
-        done = place.sky("compute", "exec", compute.id, "--", "echo", "by the tunnel")
-        assert done.stdout == "by the tunnel\n", done.stderr
+            place.network.quick()
     until(lambda: not place.far.agents(), "the agent's processes end")
 
 
