@@ -50,8 +50,8 @@ async def test_a_refused_offer_is_passed_over_and_the_next_one_taken(world: Worl
     assert all("no capacity in" in reason for reason in told), "the events say why each was passed over"
     shown = await world.db.read(lambda c: node_views.get(c, "fleet", bought.tag))
     assert shown.provider_binding["passed_over"] == [
-        "fake/fake-1 in north: no capacity in north",
-        "fake/fake-1 in east: no capacity in east",
+        "fake/fake-1 in north, 1e-06 USD an hour: no capacity in north",
+        "fake/fake-1 in east, 2e-06 USD an hour: no capacity in east",
     ], "and so does the node"
     assert world.row(computes, world.rows(computes)[0]["id"])["last_error"] is None
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plan.views import LONG_AGO, MOMENTS, NOW, SECOND, alternative, case, node, offer, wanted
+from tests.plan.views import LONG_AGO, MOMENTS, NOW, SECOND, alternative, case, node, offer, source, wanted
 
 from sky.domain import node as n
 from sky.domain.snapshots import NodeCase, NodeView
@@ -91,11 +91,12 @@ def test_why_others_were_passed_over_is_kept_with_the_purchase_and_told() -> Non
     decision = plan.plan(asked, NOW)
     (bound,) = decision.actions
     assert isinstance(bound, n.NodeBound)
-    unfit = {"offer": None, "market": None, "reason": "cloud/weak: has 1 cpus, 2 wanted", "until_us": 0}
+    reason = "cloud/weak: has 1 cpus, 2 wanted"
+    unfit = {"offer": None, "market": None, "reason": reason, "until_us": 0, "earlier": False}
     assert bound.passed_over == [refused, unfit]
     assert decision.why == (
-        "takes cloud/dear (on_demand, 1 USD an hour); passed over: cloud/cheap: was refused a moment ago; "
-        "cloud/weak: has 1 cpus, 2 wanted"
+        "takes cloud/dear (on_demand, 1 USD an hour); passed over: cloud/cheap, 1e-06 USD an hour: was "
+        "refused a moment ago; cloud/weak: has 1 cpus, 2 wanted"
     )
 
 
@@ -134,19 +135,20 @@ def test_what_never_fits_fails_with_every_reason() -> None:
 
 
 def test_unknown_offers_are_fetched_and_the_providers_trouble_is_told() -> None:
-    asked = case(node(state=n.REQUESTED), offers_known=False)
+    asked = case(node(state=n.REQUESTED), sources=(source(fresh=False),))
     decision = plan.plan(asked, NOW)
-    assert (decision.actions, decision.next_us) == ((plan.FetchOffers(),), NOW + plan.OFFERS_WAIT_US)
-    trouble = dataclasses.replace(asked, provider_errors=("cloud: wrong token",))
+    fetch = plan.FetchOffers(("prv_1",))
+    assert (decision.actions, decision.next_us) == ((fetch,), NOW + plan.OFFERS_WAIT_US)
+    trouble = dataclasses.replace(asked, sources=(source(fresh=False, error="wrong token"),))
     (noted,) = plan.plan(trouble, NOW).actions
     assert isinstance(noted, n.NodeNoted)
     assert "wrong token" in noted.last_error["message"]
     known = dataclasses.replace(trouble, node=node(state=n.REQUESTED, last_error=noted.last_error))
-    assert plan.plan(known, NOW).actions == (plan.FetchOffers(),)
+    assert plan.plan(known, NOW).actions == (fetch,)
 
 
 def test_offers_that_are_old_are_good_enough_when_one_fits() -> None:
-    (bound,) = plan.plan(case(node(state=n.REQUESTED), offer(), offers_known=False), NOW).actions
+    (bound,) = plan.plan(case(node(state=n.REQUESTED), offer(), sources=(source(fresh=False),)), NOW).actions
     assert isinstance(bound, n.NodeBound)
 
 

@@ -12,7 +12,7 @@ from tests.plan.views import alternative, offer, wanted
 
 from sky.domain.compute import Wanted
 from sky.domain.offer import Offer
-from sky.plan.offer import Chosen, Nothing, PassedOver, choose
+from sky.plan.offer import Chosen, Missed, Nothing, PassedOver, choose
 
 NONE: PassedOver = frozenset()
 SMALL = offer("small", cpus=1, memory_gb=2.0, on_demand_micro=100)
@@ -98,7 +98,9 @@ def test_spot_that_is_refused_is_bought_on_demand_unless_only_spot_will_do() -> 
     for allocation in ("spot_if_available", "cheapest"):
         assert chosen((LARGE,), wanted(allocation=allocation), passed)[1:] == ("on_demand", 900)
     found = reasons((LARGE,), wanted(allocation="spot"), passed)
-    assert found == Nothing(("cloud/large: was refused a moment ago",), later=True)
+    assert found == Nothing(
+        ("cloud/large, 0.0009 USD an hour (spot 0.0003): was refused a moment ago",), True
+    )
     both = passed | refused(LARGE)
     assert reasons((LARGE,), wanted(), both).later
 
@@ -106,12 +108,8 @@ def test_spot_that_is_refused_is_bought_on_demand_unless_only_spot_will_do() -> 
 def test_a_market_over_the_highest_price_is_passed_over_for_the_other() -> None:
     dear_spot = offer(on_demand_micro=100, spot_micro=200)
     found = choose((dear_spot,), wanted(alternative(max_hourly_micro=150)), NONE)
-    assert found == Chosen(
-        dear_spot,
-        "on_demand",
-        100,
-        ("cloud/small: costs 0.0002 USD an hour, at most 0.00015 allowed",),
-    )
+    missed = Missed("ofr_small", "cloud/small: costs 0.0002 USD an hour, at most 0.00015 allowed")
+    assert found == Chosen(dear_spot, "on_demand", 100, (missed,))
 
 
 def test_a_choice_says_why_the_others_were_passed_over() -> None:
@@ -119,7 +117,11 @@ def test_a_choice_says_why_the_others_were_passed_over() -> None:
     found = choose((SMALL, LARGE, GPU), want, refused(LARGE))
     assert isinstance(found, Chosen)
     assert found.offer == GPU
-    assert found.reasons == ("cloud/large: was refused a moment ago", "cloud/small: has 1 cpus, 4 wanted")
+    assert found.reasons == (
+        "cloud/large, 0.0009 USD an hour (spot 0.0003): was refused a moment ago",
+        "cloud/small: has 1 cpus, 4 wanted",
+    )
+    assert [one.earlier for one in found.missed] == [True, False]
 
 
 def test_a_free_machine_is_not_one_without_a_price() -> None:
@@ -174,13 +176,13 @@ def test_just_enough_fits(want: dict[str, Any], one: dict[str, Any]) -> None:
 def test_what_was_refused_a_moment_ago_is_passed_over_and_may_do_later() -> None:
     assert chosen(EVERYTHING, wanted(), refused(SMALL))[0] == "large"
     found = reasons((SMALL,), wanted(), refused(SMALL))
-    assert found == Nothing(("cloud/small: was refused a moment ago",), later=True)
+    assert found == Nothing(("cloud/small, 0.0001 USD an hour: was refused a moment ago",), later=True)
 
 
 def test_what_is_sold_out_may_do_later() -> None:
     found = reasons((offer(available=0), offer("big", cpus=1)), wanted(alternative(cpus=2)))
     assert found.later
-    assert found.reasons == ("cloud/big: has 1 cpus, 2 wanted", "cloud/small: is sold out")
+    assert found.reasons == ("cloud/big: has 1 cpus, 2 wanted", "cloud/small, 1 USD an hour: is sold out")
 
 
 def test_no_offer_at_all_names_who_was_asked() -> None:

@@ -16,7 +16,7 @@ from sky.domain import node as n
 from sky.domain.compute import Alternative, Bounds, Wanted
 from sky.domain.lifecycle import Fact, advance
 from sky.domain.offer import Offer
-from sky.domain.snapshots import ComputeView, NodeCase, NodeView
+from sky.domain.snapshots import ComputeView, NodeCase, NodeView, Source
 from sky.plan.compute import AskForNode
 
 SECOND = 1_000_000
@@ -64,6 +64,11 @@ def offer(name: str = "small", **more: Any) -> Offer:
         "on_demand_micro": 1_000_000,
     }
     return Offer(**{**values, **more})
+
+
+def source(**more: Any) -> Source:
+    values: dict[str, Any] = {"id": "prv_1", "name": "cloud", "kind": "fake", "fresh": True, "error": None}
+    return Source(**{**values, **more})
 
 
 def node(key: str = "nod_1", **more: Any) -> NodeView:
@@ -133,10 +138,9 @@ def case(one: NodeView, *offers: Offer, **more: Any) -> NodeCase:
         "bootstrap_timeout_us": 900 * SECOND,
         "connect_timeout_us": 240 * SECOND,
         "offers": offers,
-        "offers_known": True,
         "image": {},
         "worker": {},
-        "provider_ids": ("prv_1",),
+        "sources": (source(),),
         "listening_us": LONG_AGO,
     }
     return NodeCase(**{**values, **more})

@@ -1,6 +1,7 @@
 """An offer: one kind of machine that a provider would sell now, and for how much.
 
-Decides: what is known of a machine before it is bought, and the name an offer keeps between two fetches.
+Decides: what is known of a machine before it is bought, in which words it is told, and the name an offer
+keeps between two fetches.
 Never: asks a provider, or picks one offer over another (``plan/offer`` does).
 Follows: prices are integer micro-dollars per hour. No price for a market means that the machine is not
 sold on it; a price of 0 means that it is free there.
@@ -11,6 +12,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from sky.domain.money import to_usd
 
 BillingUnit = Literal["second", "minute", "hour"]
 Market = Literal["spot", "on_demand"]
@@ -48,6 +51,27 @@ class Offer:
     def price_micro(self, market: Market) -> int | None:
         """Micro-dollars per hour on ``market``, or None when it is not sold there."""
         return self.spot_micro if market == "spot" else self.on_demand_micro
+
+
+def named(offer: Offer) -> str:
+    """An offer as people are told of it."""
+    where = f" in {offer.region}" if offer.region else ""
+    return f"{offer.provider_name}/{offer.instance_type}{where}"
+
+
+def cost(offer: Offer) -> str:
+    """What an offer costs, as people are told."""
+    if offer.on_demand_micro is None and offer.spot_micro is None:
+        return "without a price"
+    if offer.on_demand_micro is None:
+        return f"{to_usd(offer.spot_micro or 0):g} USD an hour (spot)"
+    spot = "" if offer.spot_micro is None else f" (spot {to_usd(offer.spot_micro):g})"
+    return f"{to_usd(offer.on_demand_micro):g} USD an hour{spot}"
+
+
+def turned(offer: Offer, why: str) -> str:
+    """An offer that was not taken, with where it is, what it costs, and why."""
+    return f"{named(offer)}, {cost(offer)}: {why}"
 
 
 def offer_id(provider_id: str, instance_type: str, region: str | None) -> str:

@@ -94,11 +94,23 @@ class ComputeView:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A provider that a spec names. ``fresh``: its offers were read not too long ago; ``error``: what it said
+    instead of its offers when it was last asked, None: it told them, or was never asked."""
+
+    id: str
+    name: str
+    kind: str
+    fresh: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeCase:
     """A node, what its compute wants, and what could be bought for it.
 
-    ``offers_known``: every provider that the spec names has told its offers, not too long ago. ``image``,
-    ``worker`` and ``plugins`` are for its agent, as they stand in the spec. ``listening_us``: since when
+    ``sources``: the providers that the spec names, as far as there are such. ``image``, ``worker`` and
+    ``plugins`` are for its agent, as they stand in the spec. ``listening_us``: since when
     agents can be heard. ``keeps_disk``: its disk is to stay when its machine goes; ``disk``: that which is
     there."""
 
@@ -109,12 +121,10 @@ class NodeCase:
     bootstrap_timeout_us: int
     connect_timeout_us: int
     offers: tuple[Offer, ...]
-    offers_known: bool
     image: dict[str, Any]
     worker: dict[str, Any]
     plugins: tuple[dict[str, Any], ...] = ()
-    provider_ids: tuple[str, ...] = ()
-    provider_errors: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
     listening_us: int = 0
     keeps_disk: bool = False
     disk: DiskView | None = None

@@ -112,7 +112,7 @@ def _jobs(view: ClusterView, now_us: int) -> Decision[Action]:
         if job.state in (j.SETTING_UP, j.RUNNING):
             again = now_us + LOOK_AGAIN_US if job.stopping else again
     if view.jobs and view.idling.wait != k.NOTHING:
-        return _wait(f"{len(view.jobs)} jobs are under way", again)
+        return _wait(f"{view.under_way} jobs are under way", again)
     return _idle(view, now_us, again)
 
 
@@ -212,7 +212,7 @@ def _is_unknown(error: dict[str, Any] | None) -> bool:
 def _idle(view: ClusterView, now_us: int, again_us: int | None) -> Decision[Action]:
     idling = view.idling
     if idling.minutes < 0 or view.state != k.UP:
-        return _wait(f"{len(view.jobs)} jobs are under way" if view.jobs else "nothing runs on it", again_us)
+        return _wait(f"{view.under_way} jobs are under way" if view.jobs else "nothing runs on it", again_us)
     due_us = idling.since_us() + idling.minutes * k.MINUTE_US
     if now_us < due_us:
         return _wait("it is idle", earliest(due_us, again_us))

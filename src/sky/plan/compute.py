@@ -15,6 +15,7 @@ from typing import Any
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
+from sky.domain.offer import turned
 from sky.domain.snapshots import ComputeView, NodeView
 from sky.plan import scale
 from sky.plan.decision import Decision, earliest
@@ -39,11 +40,12 @@ UNHELD_US = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class AskForNode:
-    """Write a node row for this rank."""
+    """Write a node row for this rank. ``passed_over``: what did not come for the rows before it."""
 
     compute_id: str
     rank: int
     generation: int
+    passed_over: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
         state, why = _short(view, kept, wish, {**(trouble[-1].last_error or {}), "retryable": True})
     else:
         again_us = None
-        actions.extend(AskForNode(view.id, rank, view.generation) for rank in missing)
+        actions.extend(
+            AskForNode(view.id, rank, view.generation, _not_come(trouble, rank)) for rank in missing
+        )
         state, why = _state(view, kept, wish, now_us)
     actions.extend(state)
     at_work = {node.rank for node in view.nodes if node.state not in n.FINAL}
@@ -216,6 +220,22 @@ def _setbacks(view: ComputeView, wish: int) -> list[NodeView]:
         and x.last_error is not None
         and x.last_error.get("code") not in _ON_THE_WAY
     ]
+
+
+def _not_come(trouble: list[NodeView], rank: int) -> tuple[dict[str, Any], ...]:
+    """Offers whose machines did not come for a rank: bought again only where nothing else will do."""
+    found = {
+        (x.offer.id, x.market): {
+            "offer": x.offer.id,
+            "market": x.market,
+            "reason": turned(x.offer, "its machine was not there in time"),
+            "until_us": 0,
+            "late": True,
+        }
+        for x in trouble
+        if x.rank == rank and x.launched_us is None and x.offer is not None
+    }
+    return tuple(found.values())
 
 
 def _given_up(view: ComputeView, trouble: list[NodeView]) -> Decision[Action] | None:

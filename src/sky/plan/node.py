@@ -13,7 +13,7 @@ from typing import Any
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
 from sky.domain.money import to_usd
-from sky.domain.offer import Offer
+from sky.domain.offer import Offer, named
 from sky.domain.snapshots import NodeCase, NodeView
 from sky.plan import offer
 from sky.plan.decision import Decision, earliest
@@ -54,7 +54,9 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffers:
-    """Offers of the named providers are not known yet."""
+    """Offers of these providers are not known yet, or not any more."""
+
+    provider_ids: tuple[str, ...]
 
 
 Action = Launch | Probe | Terminate | FetchOffers | Fact
@@ -85,33 +87,20 @@ def plan(case: NodeCase, now_us: int) -> Decision[Action]:
 def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     node = case.node
     still = [p for p in node.passed_over if p["until_us"] > now_us]
-    choice = offer.choose(
-        _at_its_disk(case), case.wanted, frozenset((p["offer"], p["market"]) for p in still)
-    )
+    refused = frozenset((p["offer"], p["market"]) for p in still)
+    late = frozenset((p["offer"], p["market"]) for p in node.passed_over if p.get("late"))
+    choice = offer.choose(_at_its_disk(case), case.wanted, refused, sources=case.sources, late=late)
     if isinstance(choice, offer.Chosen):
-        chosen = choice.offer
-        bound = n.NodeBound(
-            node.id,
-            provider_id=chosen.provider_id,
-            provider_kind=chosen.kind,
-            offer=chosen,
-            market=choice.market,
-            price_micro=choice.price_micro,
-            billing_unit=chosen.billing_unit,
-            accelerator=chosen.accelerator,
-            passed_over=_reasons(node, choice.reasons),
-            bound_us=now_us,
-            launch_deadline_us=now_us + case.wanted.provision_timeout_us,
-        )
-        return Decision((bound,), None, _taken(choice))
+        if unread := _unread(case, choice):
+            return Decision((FetchOffers(unread),), now_us + OFFERS_WAIT_US, "waits for offers")
+        return _bound(case, choice, now_us)
     reasons = "; ".join(choice.reasons)
-    if not case.offers_known:
-        if case.provider_errors:
-            told = "; ".join(case.provider_errors)
-            noted = _noted(node, f"its offers are not known: {told}")
-            return Decision((noted or FetchOffers(),), now_us + OFFERS_WAIT_US, told)
-        return Decision((FetchOffers(),), now_us + OFFERS_WAIT_US, "waits for offers")
-    if choice.later and case.provider_ids:
+    unread = tuple(one.id for one in case.sources if not one.fresh)
+    if unread:
+        told = "; ".join(f"{one.name}: {one.error}" for one in case.sources if one.error is not None)
+        noted = _noted(node, f"its offers are not known: {told}") if told else None
+        return Decision((noted or FetchOffers(unread),), now_us + OFFERS_WAIT_US, told or "waits for offers")
+    if choice.later and case.sources:
         message = f"nothing can be bought now: {reasons}"
         noted = None if still else _noted(node, message)
         again_us = min((p["until_us"] for p in still), default=now_us + PASSED_OVER_US)
@@ -119,6 +108,41 @@ def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     message = f"nothing that the spec allows can be bought: {reasons}"
     error = {"code": "capability_mismatch", "message": message, "retryable": False}
     return Decision((n.NodeFailed(node.id, error, now_us),), None, message)
+
+
+def _bound(case: NodeCase, choice: offer.Chosen, now_us: int) -> Decision[Action]:
+    chosen = choice.offer
+    bound = n.NodeBound(
+        case.node.id,
+        provider_id=chosen.provider_id,
+        provider_kind=chosen.kind,
+        offer=chosen,
+        market=choice.market,
+        price_micro=choice.price_micro,
+        billing_unit=chosen.billing_unit,
+        accelerator=chosen.accelerator,
+        passed_over=_reasons(case.node, choice),
+        bound_us=now_us,
+        launch_deadline_us=now_us + case.wanted.provision_timeout_us,
+    )
+    return Decision((bound,), None, _taken(choice))
+
+
+def _unread(case: NodeCase, choice: offer.Chosen) -> tuple[str, ...]:
+    """Providers that might sell something better than what was chosen, and have not been asked of late.
+
+    One that does not answer is not waited for: it is asked again by its own loop.
+    """
+    if case.disk is not None and case.disk.used:
+        return ()
+    return tuple(
+        one.id
+        for one in case.sources
+        if not one.fresh
+        and one.error is None
+        and one.id != choice.offer.provider_id
+        and offer.may_precede(case.wanted, one, choice)
+    )
 
 
 def _at_its_disk(case: NodeCase) -> tuple[Offer, ...]:
@@ -131,20 +155,22 @@ def _at_its_disk(case: NodeCase) -> tuple[Offer, ...]:
 
 
 def _taken(choice: offer.Chosen) -> str:
-    text = f"takes {offer.named(choice.offer)} ({choice.market}, {to_usd(choice.price_micro):g} USD an hour)"
+    text = f"takes {named(choice.offer)} ({choice.market}, {to_usd(choice.price_micro):g} USD an hour)"
     if choice.reasons:
         text += f"; passed over: {'; '.join(choice.reasons[:REASONS_MAX])}"
     return text
 
 
-def _reasons(node: NodeView, unfit: tuple[str, ...]) -> list[dict[str, Any]]:
+def _reasons(node: NodeView, choice: offer.Chosen) -> list[dict[str, Any]]:
     """Why the others were passed over: what providers have said so far, and what did not fit."""
     said = [p for p in node.passed_over if p["offer"] is not None]
-    told = {p["reason"].partition(": ")[0] for p in said}
-    more = [why for why in unfit if why.partition(": ")[0] not in told]
-    return [*said, *({"offer": None, "market": None, "reason": why, "until_us": 0} for why in more)][
-        :REASONS_MAX
+    told = {p["offer"] for p in said}
+    more = {one.text: one.earlier for one in choice.missed if one.offer_id not in told}
+    unsaid = [
+        {"offer": None, "market": None, "reason": text, "until_us": 0, "earlier": earlier}
+        for text, earlier in more.items()
     ]
+    return [*said, *unsaid][:REASONS_MAX]
 
 
 def _noted(node: NodeView, message: str) -> n.NodeNoted | None:

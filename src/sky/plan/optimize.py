@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sky.domain.compute import Wanted
-from sky.domain.offer import Offer
+from sky.domain.offer import Offer, named
 from sky.kit.nearby import hint
-from sky.plan.offer import Chosen, named, strength, weigh
+from sky.plan.offer import Chosen, strength, weigh
 
 CANDIDATES_MAX = 100
 REASONS_MAX = 50
@@ -30,15 +30,20 @@ class Ranked:
     later: bool
 
 
-def rank(offers: Iterable[Offer], wanted: Wanted, *, by_time: bool) -> Ranked:
-    """The offers that would do in their order: the cheapest, or the strongest of them, first."""
-    weighed = weigh(offers, wanted)
+def rank(
+    offers: Iterable[Offer], wanted: Wanted, *, by_time: bool, silent: frozenset[str] = frozenset()
+) -> Ranked:
+    """The offers that would do in their order: the cheapest, or the strongest of them, first; those of
+    providers that do not answer (``silent``, by id) last."""
+    weighed = weigh(offers, wanted, silent=silent)
     found: dict[tuple[str, str], Chosen] = {}
     for one in weighed.candidates:
         found.setdefault((one.offer.id, one.market), one)
     candidates = list(found.values())
     if by_time:
-        candidates.sort(key=lambda one: tuple(-number for number in strength(one)))
+        candidates.sort(
+            key=lambda one: (one.offer.provider_id in silent, *(-number for number in strength(one)))
+        )
     taken = {one.offer.id for one in candidates}
     passed = dict.fromkeys((named(offer), why) for offer, why in weighed.passed if offer.id not in taken)
     return Ranked(tuple(candidates[:CANDIDATES_MAX]), tuple(passed)[:REASONS_MAX], weighed.later)

@@ -60,5 +60,6 @@ class Computes(InnerLoop):
             "heard": 0,
             "slots": 0,
             "window": 0,
+            "passed_over": list(wish.passed_over) or None,
             "created_us": tx.now_us,
         }

@@ -7,18 +7,18 @@ machine gone that its provider still has. Follows: each pass makes one call, whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
+from sky.domain.offer import named, turned
 from sky.domain.snapshots import DiskView, NodeCase, NodeView
 from sky.kit import faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.plan import node as plan
-from sky.plan.offer import named
 from sky.providers.base import (
     AgainLater,
     AgentSetup,
@@ -86,8 +86,8 @@ class Nodes(OuterLoop):
                 return await self._probe(case, now_us, decision.next_us, decision.why)
             case plan.Terminate():
                 return await self._terminate(case, now_us)
-            case plan.FetchOffers():
-                return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, case))
+            case plan.FetchOffers(provider_ids):
+                return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, provider_ids))
             case n.NodeBound() as fact:
                 keeps = case.keeps_disk and await self._keeps_disks(fact.provider_id, fact.market)
                 return Done(decision.why, decision.next_us, lambda tx: _bind(tx, case.node, fact, keeps))
@@ -126,11 +126,15 @@ class Nodes(OuterLoop):
             return self._refused(case, answer.refused, now_us)
         error = error_value("busy", f"{node.offer.provider_name}: {answer.again}", retryable=True)
         note = n.NodeNoted(node.id, error)
-        return Done(
-            f"buying it gave no answer: {answer.again}",
-            now_us + answer.after_us,
-            lambda tx: _apply(tx, node, note),
-        )
+        first = (node.last_error or {}).get("message") != error["message"]
+
+        def write(tx: Tx) -> None:
+            _apply(tx, node, note)
+            if first:
+                # Whoever chooses next ought to know whether this provider answers at all.
+                _fetch(tx, (order.offer.provider_id,))
+
+        return Done(f"buying it gave no answer: {answer.again}", now_us + answer.after_us, write)
 
     async def _buy(self, provider_id: str, order: LaunchOrder) -> _Launched:
         try:
@@ -182,7 +186,7 @@ class Nodes(OuterLoop):
         entry = {
             "offer": None if offer is None else offer.id,
             "market": node.market,
-            "reason": f"{name}: {refused.message}",
+            "reason": refused.message if offer is None else turned(offer, refused.message),
             "until_us": now_us + plan.PASSED_OVER_US,
         }
         same = (entry["offer"], entry["market"])
@@ -312,6 +316,6 @@ def _apply(tx: Tx, node: NodeView, fact: Fact) -> None:
     tx.apply(fact)
 
 
-def _fetch(tx: Tx, case: NodeCase) -> None:
-    for provider_id in case.provider_ids:
+def _fetch(tx: Tx, provider_ids: Iterable[str]) -> None:
+    for provider_id in provider_ids:
         passes.begin(tx, f"offers/{provider_id}")

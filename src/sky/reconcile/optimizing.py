@@ -113,14 +113,16 @@ def _find(tx: Tx, row: Row, task: wire.TaskConfig, rules: Rules, minimize: Minim
     asked = machines.asked(tx, task, rules)
     spec: dict[str, Any] = msgspec.to_builtins(verbs.spec_of(asked, task.num_nodes))
     wanted = snapshots.wanted_of(spec, asked.narrow)
-    known, fresh, ids, errors = snapshots.offers_of(tx.connection, wanted, tx.now_us)
-    if not fresh or not ids:
-        wait_for(tx, row, [f"offers/{one}" for one in ids], "what its providers offer")
-    ranked = plan.rank(known, wanted, by_time=minimize == "TIME")
+    known, sources = snapshots.offers_of(tx.connection, wanted, tx.now_us)
+    fresh = all(one.fresh for one in sources)
+    if not fresh or not sources:
+        wait_for(tx, row, [f"offers/{one.id}" for one in sources], "what its providers offer")
+    silent = frozenset(one.id for one in sources if one.error is not None)
+    ranked = plan.rank(known, wanted, by_time=minimize == "TIME", silent=silent)
     turned = tuple(PassedOver(what=one.what, reason=one.reason) for one in asked.turned)
     passed = (*turned, *(PassedOver(what=what, reason=why) for what, why in ranked.passed))
     if not ranked.candidates:
-        errors = errors if not fresh else ()
+        errors = () if fresh else [f"{one.name}: {one.error}" for one in sources if one.error is not None]
         why = plan.nothing(known, wanted, ranked.passed, price_list.accelerators(), errors)
         why = "; ".join((why, *(f"{one.what}: {one.reason}" for one in asked.turned)))
         told = [f"{one.what}: {one.reason}" for one in passed]

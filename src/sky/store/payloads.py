@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sky.domain import node as n
 from sky.domain.lifecycle import Fact
+from sky.domain.offer import cost, named
 from sky.wire import v1
 
 _FROM_AFAR: dict[v1.TaskState, v1.TaskEventState] = {
@@ -27,6 +29,15 @@ def _message(error: Any) -> str | None:
     return None if error is None else str(error["message"])
 
 
+def _passed_over(fact: n.NodeBound) -> str | None:
+    """Why a node does not get what it would have got first, and what it gets; None: it does."""
+    entries: list[Mapping[str, Any]] = fact.passed_over
+    reasons = [one["reason"] for one in entries if one["offer"] is not None or one.get("earlier")]
+    if not reasons:
+        return None
+    return f"passed over {'; '.join(reasons)}; takes {named(fact.offer)}, {cost(fact.offer)}"
+
+
 def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None) -> v1.Event:
     """The payload of the event ``name`` about ``row``, as that row is after ``fact``."""
     if noun == "computes":
@@ -36,7 +47,9 @@ def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None)
             compute=row["compute_id"],
             node=row["id"],
             state=row["state"],
-            error=_message(getattr(fact, "last_error", None)),
+            error=_passed_over(fact)
+            if isinstance(fact, n.NodeBound)
+            else _message(getattr(fact, "last_error", None)),
             rank=row["rank"],
         )
     now: v1.TaskState = row["state"]

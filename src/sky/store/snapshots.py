@@ -20,6 +20,7 @@ from sky.domain.snapshots import (
     ComputeView,
     NodeCase,
     NodeView,
+    Source,
 )
 from sky.kit.clock import SECOND_US
 from sky.store.engine import UNREADABLE
@@ -179,10 +180,9 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
     compute = _DEFINITION.first(connection, {"b_id": found["compute_id"]}) or {}
     spec = spec_of(compute)
     wanted = wanted_of(spec, compute.get("narrow"))
-    known: list[Offer] = []
-    fresh, ids, errors = True, tuple[str, ...](), tuple[str, ...]()
+    known, sources = list[Offer](), tuple[Source, ...]()
     if found["state"] == n.REQUESTED:
-        known, fresh, ids, errors = offers_of(connection, wanted, now_us)
+        known, sources = offers_of(connection, wanted, now_us)
     options = spec["options"]
     keeps = compute.get("disks")
     return NodeCase(
@@ -193,12 +193,10 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
         bootstrap_timeout_us=spec["image"]["bootstrap_timeout"] * SECOND_US,
         connect_timeout_us=_us(options["ssh_connect_timeout"]) or NEVER_US,
         offers=tuple(known),
-        offers_known=fresh,
         image=spec["image"],
         worker=spec["worker"],
         plugins=tuple(spec["plugins"]),
-        provider_ids=ids,
-        provider_errors=errors,
+        sources=sources,
         listening_us=listening_us,
         keeps_disk=compute["state"] in ACCEPTING and found["rank"] < (keeps or 0),
         disk=None if keeps is None else disks.of_rank(connection, found["compute_id"], found["rank"]),
@@ -207,19 +205,21 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
 
 def offers_of(
     connection: sa.Connection, wanted: Wanted, now_us: int
-) -> tuple[list[Offer], bool, tuple[str, ...], tuple[str, ...]]:
-    """Offers of the providers that are named, whether all are fresh, those providers' ids, their errors."""
+) -> tuple[list[Offer], tuple[Source, ...]]:
+    """Offers of the providers that are named, and those providers."""
     names = {a.provider for a in wanted.alternatives}
     rows = [r for r in _PROVIDERS.all(connection, {}) if names & {r["id"], r["name"], r["kind"]}]
-    ids = tuple(r["id"] for r in rows)
-    fresh = all(
-        r["offers_fetched_us"] is not None
-        and r["offers_fetched_us"] + r["offers_ttl_seconds"] * SECOND_US > now_us
-        for r in rows
-    )
-    errors = tuple(f"{r['name']}: {r['last_error'].get('message')}" for r in rows if r["last_error"])
-    bodies = _OFFERS.all(connection, {"ids": ids})
-    return [msgspec.convert(row["body"], Offer) for row in bodies], fresh, ids, errors
+    sources = tuple(_source(row, now_us) for row in rows)
+    bodies = _OFFERS.all(connection, {"ids": tuple(one.id for one in sources)})
+    return [msgspec.convert(row["body"], Offer) for row in bodies], sources
+
+
+def _source(row: Row, now_us: int) -> Source:
+    fetched_us = row["offers_fetched_us"]
+    fresh = fetched_us is not None and fetched_us + row["offers_ttl_seconds"] * SECOND_US > now_us
+    error: Mapping[str, Any] | None = row["last_error"]
+    told = None if error is None else str(error.get("message"))
+    return Source(row["id"], row["name"], row["kind"], fresh, told)
 
 
 def _node(row: Row) -> NodeView:

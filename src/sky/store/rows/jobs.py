@@ -146,7 +146,11 @@ def _placement(node: Row | None) -> dict[str, Any] | None:
         "region": offer.get("region") or "",
         "instance_type": offer.get("instance_type") or "",
         "price_micro": node["price_micro"],
-        "passed_over": [entry["reason"] for entry in node["passed_over"] or ()],
+        "passed_over": [
+            entry["reason"]
+            for entry in node["passed_over"] or ()
+            if entry["offer"] is not None or entry.get("earlier")
+        ],
     }
 
 
