@@ -1,6 +1,7 @@
 """One real daemon for the tests of a session, in a state folder and on a port of its own.
 
-Decides: how a test gets a daemon, and that nothing of it is left when the session ends.
+Decides: how a test gets a daemon, and that nothing of it is left when the session ends; and that what is
+started here keeps what it compiled.
 Never: touches a daemon that it did not start.
 """
 
@@ -19,6 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+# Some shells forbid it: then each of some thousand processes would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 START_S = 20.0
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
