@@ -174,8 +174,9 @@ class Buying:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A cluster with its compute and its open jobs, oldest first. ``gpus``: on each node; ``machines``: nodes
-    that are not over; ``ready``: those that take work."""
+    """A cluster with its compute and its open jobs, oldest first: of those that wait in one state the first,
+    and ``waiting_more`` that it is not alone. ``gpus``: on each node; ``machines``: nodes that are not over;
+    ``ready``: those that take work."""
 
     id: str
     state: str
@@ -186,3 +187,9 @@ class ClusterView:
     ready: int
     jobs: tuple[JobView, ...]
     idling: Idling
+    waiting_more: int = 0
+
+    @property
+    def under_way(self) -> int:
+        """How many jobs are open."""
+        return len(self.jobs) + self.waiting_more

@@ -11,7 +11,7 @@ from typing import ClassVar
 from sky.domain.lifecycle import Fact
 from sky.plan import cluster as plan
 from sky.reconcile.passes import Done, InnerLoop
-from sky.store.rows import clusters, requests, storages
+from sky.store.rows import cluster_plans, clusters, requests, storages
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import cluster_power, cluster_steps
@@ -24,7 +24,7 @@ class Clusters(InnerLoop):
     name: ClassVar[str] = "clusters"
 
     def look(self, tx: Tx, key_id: str) -> Done:
-        found = clusters.view(tx.connection, key_id)
+        found = cluster_plans.view(tx.connection, key_id)
         if found is None:
             return Done("there is no such cluster")
         row, view = found

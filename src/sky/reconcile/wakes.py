@@ -56,8 +56,10 @@ def _born(about: Born) -> Iterator[str]:
     row = about.row
     if about.noun == "cluster_jobs":
         yield f"clusters/{row['cluster_id']}"
-    if about.noun in ("computes", "nodes", "jobs", "requests", "clusters"):
+    if about.noun in ("computes", "nodes", "jobs", "clusters"):
         yield f"{about.noun}/{row['id']}"
+    if about.noun == "requests" and row["state"] not in r.DONE:
+        yield f"requests/{row['id']}"
     if about.noun == "nodes":
         yield f"~compute/{row['compute_id']}"
     if about.noun == "executions":

@@ -14,6 +14,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from sky.store.prepared import Prepared, Row
 
+Snapshot = sa.Connection
+"""What is committed, as a query finds it: a reader's, or that of the transaction it is in."""
+
 
 def insert_ignore(dialect: str, table: sa.Table, names: Sequence[str]) -> Any:
     """Insert those columns; where the key is there already, change nothing."""

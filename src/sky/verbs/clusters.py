@@ -22,7 +22,7 @@ from sky.domain.provider import Rules
 from sky.domain.request_errors import RequestFailure
 from sky.kit import ids
 from sky.store.rows import clusters, requests
-from sky.store.sql import Row
+from sky.store.sql import Row, Snapshot
 from sky.store.tx import Tx
 from sky.verbs import cluster_power, computes, machines, storages, tasks
 from sky.wire import requests as wire
@@ -45,11 +45,16 @@ def owner_key(cluster_id: str) -> str:
 
 
 def found(tx: Tx, name: str, user: str, *, all_users: bool = False) -> Row:
+    """``seen``, in a transaction that goes on to change it."""
+    return seen(tx.connection, name, user, all_users=all_users)
+
+
+def seen(connection: Snapshot, name: str, user: str, *, all_users: bool = False) -> Row:
     """The live cluster with that name: the user's own, or with ``all_users`` anybody's (whether they may say
     that was decided when they asked). Raises RequestFailure."""
-    row = clusters.named(tx.connection, name)
+    row = clusters.named(connection, name)
     if row is None:
-        known = [one["name"] for one in clusters.live(tx.connection, None, CLUSTERS_MAX)]
+        known = clusters.names_in_use(connection, CLUSTERS_MAX)
         msg = f"there is no cluster {name!r}; {hint(name, known)}. `sky launch -c {name} ...` makes one"
         raise RequestFailure("ClusterDoesNotExist", msg, cluster=name)
     if row["owner"] != user and not all_users:

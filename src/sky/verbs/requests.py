@@ -1,7 +1,8 @@
 """Requests as they are submitted and cancelled.
 
 Decides: what a submission writes. Never: does what is asked (the loop of requests does, usually in the same
-transaction). Follows: a request that was acknowledged is a row, and answers under its id.
+transaction). Follows: a request that was acknowledged is a row, and answers under its id; one that only reads
+is told from a snapshot before it is written down, and is written with its end.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import clusters as cluster_verbs
 from sky.verbs import storages
+from sky.verbs.request_reads import Told
 from sky.wire import requests as wire
 
 
@@ -26,11 +28,33 @@ def submit(tx: Tx, name: str, body: wire.Body, user: str, *, admin: bool = True)
     """Write a request down; returns its id. ``admin``: all that is stored may be used. Raises NotFound."""
     if not admin:
         storages.ensure_brought(tx, user, body)
-    request_id = ids.new("request").removeprefix(ids.PREFIXES["request"])
-    row = {
-        "id": request_id,
+    row = _row(tx, name, body, user, r.PENDING)
+    tx.add("requests", [row])
+    passes.begun(tx, f"requests/{row['id']}")  # so that its loop can take it up in this very transaction
+    return row["id"]
+
+
+def record(tx: Tx, name: str, body: wire.Body, user: str, told: Told) -> dict[str, Any]:
+    """Write down a request that only read, with its end; returns its row. No loop has to look at it."""
+    failed = told.failure
+    row: dict[str, Any] = {
+        **_row(tx, name, body, user, r.SUCCEEDED if failed is None else r.FAILED),
+        "started_us": None,
+        "finished_us": tx.now_us,
+        "result": told.result,
+        "error": None if failed is None else failed.record(),
+    }
+    tx.add("requests", [row])
+    if failed is not None:
+        requests.say(tx, row["id"], f"failed: {failed.message}")
+    return row
+
+
+def _row(tx: Tx, name: str, body: wire.Body, user: str, state: str) -> dict[str, Any]:
+    return {
+        "id": ids.new("request").removeprefix(ids.PREFIXES["request"]),
         "name": name,
-        "state": r.PENDING,
+        "state": state,
         "version": 1,
         "owner": user,
         "cluster_name": getattr(body, "cluster_name", None),
@@ -38,9 +62,6 @@ def submit(tx: Tx, name: str, body: wire.Body, user: str, *, admin: bool = True)
         "tries": 0,
         "created_us": tx.now_us,
     }
-    tx.add("requests", [row])
-    passes.begun(tx, f"requests/{request_id}")  # so that its loop can take it up in this very transaction
-    return request_id
 
 
 def cancel(tx: Tx, row: Row) -> bool:

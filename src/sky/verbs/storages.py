@@ -17,7 +17,7 @@ from sky.domain.request_errors import RequestFailure
 from sky.kit.nearby import hint
 from sky.store import blobs
 from sky.store.rows import storages
-from sky.store.sql import Row
+from sky.store.sql import Row, Snapshot
 from sky.store.tx import Tx
 from sky.wire import requests as wire
 from sky.wire.request_answers import StorageRecord
@@ -73,10 +73,10 @@ def take_in(tx: Tx, owner: str, uses: Sequence[wire.StorageUse], cluster_id: str
     return files
 
 
-def listed(tx: Tx, owner: str | None) -> list[StorageRecord]:
+def listed(connection: Snapshot, owner: str | None) -> list[StorageRecord]:
     """The storages of an owner, or of all (None)."""
-    used = storages.used(tx.connection, owner)
-    return [_record(row, used) for row in storages.of(tx.connection, owner)]
+    used = storages.used(connection, owner)
+    return [_record(row, used) for row in storages.of(connection, owner)]
 
 
 def delete(tx: Tx, owner: str, name: str) -> None:

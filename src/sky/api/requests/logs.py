@@ -70,7 +70,7 @@ def cluster_of(connection: Any, name: str, user: str, *, all_users: bool) -> Row
     they have in the SDK."""
     cluster = clusters.named(connection, name)
     if cluster is None:
-        known = [one["name"] for one in clusters.live(connection, None, NAMES_MAX)]
+        known = clusters.names_in_use(connection, NAMES_MAX)
         msg = f"there is no cluster {name!r}; {hint(name, known)}"
         raise NotFound(msg, details={"type": "ClusterDoesNotExist", "cluster": name})
     if cluster["owner"] != user and not all_users:

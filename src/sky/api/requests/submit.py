@@ -2,7 +2,7 @@
 
 Decides: nothing; a request's body is its own shape, and what it leads to is the loop's. Never: waits for it.
 Follows: what can be done at once is done in the transaction that writes it down, so its answer has the
-result.
+result; what only reads is read before, so that nobody waits for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from sky.api.requests.versions import only_admins_for_all, user_of
 from sky.domain.errors import Forbidden, IdempotencyConflict, NotFound
 from sky.domain.user import ACTS
 from sky.store.rows import requests as rows
+from sky.store.sql import Row
+from sky.store.tx import Tx
+from sky.verbs import request_reads
 from sky.verbs import requests as verbs
+from sky.verbs.request_reads import Told
 from sky.wire import requests as wire
 
 TAG = "Requests"
@@ -67,16 +71,33 @@ async def _submitted(ask: Ask, name: str, body: wire.Body) -> ASGIResponse:
     user = user_of(ask)
     only_admins_for_all(ask, name in ACTS and getattr(body, "all_users", False))
     admin = ask.caller.admin
-    request_id, replayed = await ask.once(
-        lambda tx: verbs.submit(tx, name, body, user, admin=admin), lambda _tx, made: made, [user, body]
-    )
-    row = await ask.unit.db.read(lambda c: rows.find(c, request_id))
+    answer = await _answer(ask, name, user, body)
+    written: dict[str, Row] = {}
+
+    def make(tx: Tx) -> str:
+        if answer is None:
+            return verbs.submit(tx, name, body, user, admin=admin)
+        row = verbs.record(tx, name, body, user, answer)
+        written[row["id"]] = row
+        return row["id"]
+
+    request_id, replayed = await ask.once(make, lambda _tx, made: made, [user, body])
+    row = written.get(request_id) or await ask.unit.db.read(lambda c: rows.find(c, request_id))
     if row is None:
         msg = f"request {request_id} was kept for its time and is gone; ask again with a new key"
         raise NotFound(msg, details={"request": request_id})
     told = wire.Submitted(request_id=request_id, record=record(row))
     more = {"idempotency_replayed": "true"} if replayed else {}
     return reply(told, 200, **{wire.REQUEST_HEADER: request_id}, **more)
+
+
+async def _answer(ask: Ask, name: str, user: str, body: wire.Body) -> Told | None:
+    """How a request ends that only reads, from what is committed now; None: another one."""
+    if not request_reads.only_reads(name, body):
+        return None
+    unit = ask.unit
+    unit.db.asked()
+    return await unit.db.read(lambda c: request_reads.tell(c, name, user, body, unit.clock.now_us()))
 
 
 def _route(name: str, shape: type[wire.Body]) -> HTTPRouteHandler:

@@ -1,4 +1,4 @@
-"""Clusters and their jobs, as rows, and the snapshots that plans read.
+"""Clusters and their jobs, as rows.
 
 Decides: nothing. Never: moves a state (``tx`` does).
 Follows: jobs come in the order of their numbers.
@@ -11,30 +11,29 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.cluster import JOBS_AND_SSH, Buying, ClusterView, Idling, JobView
+from sky.domain.cluster import Buying
 from sky.domain.cluster_job import RUNNING, SETTING_UP
-from sky.domain.job import StepView
 from sky.domain.node import COMING, DELETING, FINAL, READY, REQUESTED
-from sky.store.prepared import Prepared, places
-from sky.store.rows.jobs import step_of
+from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import computes, nodes, providers
 from sky.store.schema_requests import cluster_jobs, clusters
 from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
 
+BUYING_MAX = 64
+"""So many of a compute's newest nodes tell how far its machines have come."""
 SECRETIVE_JOBS_MAX = 1_000
 """Of so many of a cluster's newest jobs the secrets are hidden."""
 
 
 def find(connection: sa.Connection, cluster_id: str) -> Row | None:
     """The cluster with that id."""
-    return one(connection, sa.select(clusters).where(clusters.c.id == cluster_id))
+    return one(connection, _CLUSTER, {"b_id": cluster_id})
 
 
 def named(connection: sa.Connection, name: str) -> Row | None:
     """The live cluster with that name."""
-    query = sa.select(clusters).where(clusters.c.name == name, clusters.c.removed_us.is_(None))
-    return one(connection, query)
+    return one(connection, _NAMED, {"b_name": name})
 
 
 def of_compute(connection: sa.Connection, compute_id: str) -> Row | None:
@@ -62,48 +61,62 @@ def secrets_of(connection: sa.Connection, cluster_id: str) -> set[str]:
     return {value for secrets in found for value in secrets.values()}
 
 
-def live(connection: sa.Connection, owner: str | None, limit: int) -> list[Row]:
-    """Live clusters, newest first: of one owner, or of all (None)."""
-    query = sa.select(clusters).where(clusters.c.removed_us.is_(None)).order_by(clusters.c.seq.desc())
-    if owner is not None:
-        query = query.where(clusters.c.owner == owner)
-    return many(connection, query.limit(limit))
+def live(connection: sa.Connection, owner: str | None, names: Sequence[str] | None, limit: int) -> list[Row]:
+    """What is shown of live clusters, newest first: of one owner, or of all (None); those of these names, or
+    all (None)."""
+    asked: dict[str, Any] = {"b_limit": limit, "b_owner": owner}
+    if names is None:
+        return (_LIVE if owner is None else _LIVE_OF).all(connection, asked)
+    query = _LIVE_NAMED if owner is None else _LIVE_NAMED_OF
+    return query.all(connection, {**asked, "names": names})
+
+
+def names_in_use(connection: sa.Connection, limit: int) -> list[str]:
+    """The names of live clusters."""
+    return [row["name"] for row in _NAMES.all(connection, {"b_limit": limit})]
 
 
 def job(connection: sa.Connection, cluster_id: str, number: int) -> Row | None:
     """A job of a cluster by its number."""
-    return one(
-        connection,
-        sa.select(cluster_jobs).where(
-            cluster_jobs.c.cluster_id == cluster_id, cluster_jobs.c.number == number
-        ),
-    )
+    return one(connection, _JOB, {"b_cluster": cluster_id, "b_number": number})
+
+
+def job_states(connection: sa.Connection, cluster_id: str, numbers: Sequence[int]) -> dict[int, str]:
+    """The states of those jobs of a cluster that are there, by their numbers."""
+    found = _STATES.all(connection, {"b_cluster": cluster_id, "numbers": numbers})
+    return {row["number"]: row["state"] for row in found}
+
+
+def newest_job(connection: sa.Connection, cluster_id: str) -> Row | None:
+    """Number and state of a cluster's newest job."""
+    return one(connection, _NEWEST, {"b_cluster": cluster_id})
 
 
 def job_by_id(connection: sa.Connection, job_id: str) -> Row | None:
     """The job with that id."""
-    return one(connection, sa.select(cluster_jobs).where(cluster_jobs.c.id == job_id))
+    return one(connection, _JOB_BY_ID, {"b_id": job_id})
 
 
 def jobs(connection: sa.Connection, cluster_id: str, limit: int, *, open_only: bool = False) -> list[Row]:
     """A cluster's jobs, newest first."""
-    query = sa.select(cluster_jobs).where(cluster_jobs.c.cluster_id == cluster_id)
-    if open_only:
-        query = query.where(cluster_jobs.c.ended_us.is_(None))
-    return many(connection, query.order_by(cluster_jobs.c.number.desc()).limit(limit))
+    query = _OPEN_JOBS if open_only else _JOBS
+    return query.all(connection, {"b_cluster": cluster_id, "b_limit": limit})
+
+
+def shown_jobs(connection: sa.Connection, cluster_id: str, limit: int, *, open_only: bool) -> list[Row]:
+    """What is shown of a cluster's jobs, newest first."""
+    query = _OPEN_SHOWN if open_only else _SHOWN
+    return query.all(connection, {"b_cluster": cluster_id, "b_limit": limit})
 
 
 def ready_nodes(connection: sa.Connection, compute_id: str) -> list[Row]:
     """The nodes of a compute that are ready, by rank."""
-    query = sa.select(nodes).where(nodes.c.compute_id == compute_id, nodes.c.state == "ready")
-    return many(connection, query.order_by(nodes.c.rank))
+    return ready_of(connection, [compute_id])[compute_id]
 
 
 def compute(connection: sa.Connection, compute_id: str) -> Row | None:
     """What a plan must know of a cluster's compute."""
-    return one(
-        connection, sa.select(computes.c.state, computes.c.last_error).where(computes.c.id == compute_id)
-    )
+    return one(connection, _COMPUTE, {"b_id": compute_id})
 
 
 def ready_of(connection: sa.Connection, compute_ids: Sequence[str]) -> dict[str, list[Row]]:
@@ -121,35 +134,9 @@ def errors_of(connection: sa.Connection, compute_ids: Sequence[str]) -> dict[str
     return {row["id"]: row["last_error"] for row in _ERRORS.all(connection, {"ids": list(compute_ids)})}
 
 
-def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] | None:
-    """A cluster's row, and all that its plan reads, in one snapshot."""
-    row = find(connection, cluster_id)
-    if row is None:
-        return None
-    owned = compute(connection, row["compute_id"])
-    states = node_states(connection, row["compute_id"])
-    found = jobs(connection, cluster_id, 10_000, open_only=True)[::-1]
-    return row, ClusterView(
-        id=row["id"],
-        state=row["state"],
-        num_nodes=row["num_nodes"],
-        gpus=max(
-            (spec.get("accelerator_count") or 0) if spec.get("accelerator") else 0 for spec in row["specs"]
-        ),
-        compute_state=None if owned is None else owned["state"],
-        machines=len(states),
-        ready=states.count(READY),
-        jobs=tuple(_job(connection, one_job) for one_job in found),
-        idling=_idling(connection, row),
-    )
-
-
 def node_states(connection: sa.Connection, compute_id: str) -> list[str]:
     """The states of the nodes of a compute that are not over."""
-    query = sa.select(nodes.c.state).where(
-        nodes.c.compute_id == compute_id, nodes.c.state.not_in(literals(FINAL))
-    )
-    return list(connection.scalars(query))
+    return [row["state"] for row in _NODE_STATES.all(connection, {"b_id": compute_id})]
 
 
 def tasks_of(job_row: Row) -> list[str]:
@@ -189,26 +176,15 @@ def kinds_named(connection: sa.Connection, names: Sequence[str]) -> set[str]:
 
 def refusal(connection: sa.Connection, compute_id: str) -> str | None:
     """Why a machine of a compute could not be given back at the last try."""
-    query = sa.select(nodes.c.last_error).where(
-        nodes.c.compute_id == compute_id, nodes.c.state == DELETING, nodes.c.last_error.is_not(None)
-    )
-    errors: list[Mapping[str, Any]] = list(connection.scalars(query))
+    errors: list[Mapping[str, Any]] = [
+        row["last_error"] for row in _REFUSALS.all(connection, {"b_id": compute_id})
+    ]
     return next((error["message"] for error in errors if error["code"] == "release_pending"), None)
 
 
 def buying(connection: sa.Connection, compute_id: str) -> Buying:
     """How far the machines of a compute have come."""
-    query = sa.select(
-        nodes.c.state,
-        nodes.c.passed_over,
-        nodes.c.created_us,
-        nodes.c.bound_us,
-        nodes.c.deleting_us,
-        nodes.c.terminated_us,
-    )
-    newest = many(
-        connection, query.where(nodes.c.compute_id == compute_id).order_by(nodes.c.seq.desc()).limit(64)
-    )
+    newest = _NEWEST_NODES.all(connection, {"b_id": compute_id, "b_limit": BUYING_MAX})
     times = ("created_us", "bound_us", "deleting_us", "terminated_us")
     refused: list[Mapping[str, Any]] = [
         entry for row in newest if row["state"] == REQUESTED for entry in row["passed_over"] or ()
@@ -229,58 +205,90 @@ def session(tx: Tx, compute_id: str, until_us: int) -> None:
     )
 
 
-def _idling(connection: sa.Connection, row: Row) -> Idling:
-    ended_us = None
-    if row["autostop_minutes"] >= 0:
-        query = sa.select(sa.func.max(cluster_jobs.c.ended_us))
-        ended_us = connection.execute(query.where(cluster_jobs.c.cluster_id == row["id"])).scalar()
-    return Idling(
-        minutes=row["autostop_minutes"],
-        down=row["autostop_down"],
-        wait=row["autostop_wait"] or JOBS_AND_SSH,
-        set_us=row["autostop_us"] or 0,
-        up_us=row["up_us"] or 0,
-        used_us=row["busy_us"],
-        ended_us=ended_us or 0,
-        session_us=row["session_us"] or 0,
+_OF_CLUSTER = cluster_jobs.c.cluster_id == sa.bindparam("b_cluster")
+_IS_OPEN = cluster_jobs.c.ended_us.is_(None)
+_IS_LIVE = clusters.c.removed_us.is_(None)
+_OF_COMPUTE = nodes.c.compute_id == sa.bindparam("b_id")
+_LIMIT = sa.bindparam("b_limit", type_=sa.Integer)
+
+
+def _newest_first(*conditions: sa.ColumnElement[bool], shown: bool = False) -> sa.Select[*tuple[Any, ...]]:
+    """Jobs of a cluster; ``shown``: only what a queue shows of them, which of a body is its machines."""
+    job, machines = cluster_jobs.c, cluster_jobs.c.body["machines"].label("machines")
+    few = (job.number, job.name, job.owner, job.state, job.num_nodes, job.exit_codes, job.error, machines)
+    times = (job.submitted_us, job.started_us, job.ended_us)
+    query = sa.select(*few, *times) if shown else sa.select(cluster_jobs)
+    return query.where(_OF_CLUSTER, *conditions).order_by(job.number.desc()).limit(_LIMIT)
+
+
+def _live(*conditions: sa.ColumnElement[bool]) -> sa.Select[*tuple[Any, ...]]:
+    """What a record of a cluster is made of. What its machines are bought by is not."""
+    row = clusters.c
+    few = (row.seq, row.id, row.name, row.state, row.owner, row.compute_id, row.num_nodes, row.resources)
+    more = (row.autostop_minutes, row.autostop_down, row.last_use, row.launched_us)
+    query = sa.select(*few, *more).where(_IS_LIVE, *conditions)
+    return query.order_by(row.seq.desc()).limit(_LIMIT)
+
+
+def _named(count: int) -> sa.ColumnElement[bool]:
+    return clusters.c.name.in_(places("names", count))
+
+
+_OF_OWNER = clusters.c.owner == sa.bindparam("b_owner")
+_CLUSTER = prepared(sa.select(clusters).where(clusters.c.id == sa.bindparam("b_id")))
+_NAMED = prepared(sa.select(clusters).where(_IS_LIVE, clusters.c.name == sa.bindparam("b_name")))
+_NAMES = prepared(sa.select(clusters.c.name).where(_IS_LIVE).order_by(clusters.c.seq.desc()).limit(_LIMIT))
+_LIVE, _LIVE_OF = prepared(_live()), prepared(_live(_OF_OWNER))
+_LIVE_NAMED = Prepared(lambda _, count: _live(_named(count)), "names")
+_LIVE_NAMED_OF = Prepared(lambda _, count: _live(_OF_OWNER, _named(count)), "names")
+_JOB = prepared(sa.select(cluster_jobs).where(_OF_CLUSTER, cluster_jobs.c.number == sa.bindparam("b_number")))
+_JOB_BY_ID = prepared(sa.select(cluster_jobs).where(cluster_jobs.c.id == sa.bindparam("b_id")))
+_STATE = sa.select(cluster_jobs.c.number, cluster_jobs.c.state).where(_OF_CLUSTER)
+_STATES = Prepared(
+    lambda _, count: _STATE.where(cluster_jobs.c.number.in_(places("numbers", count))), "numbers"
+)
+_NEWEST = prepared(_STATE.order_by(cluster_jobs.c.number.desc()).limit(1))
+_JOBS, _OPEN_JOBS = prepared(_newest_first()), prepared(_newest_first(_IS_OPEN))
+_SHOWN = prepared(_newest_first(shown=True))
+_OPEN_SHOWN = prepared(_newest_first(_IS_OPEN, shown=True))
+_COMPUTE = prepared(
+    sa.select(computes.c.state, computes.c.last_error).where(computes.c.id == sa.bindparam("b_id"))
+)
+_NODE_STATES = prepared(sa.select(nodes.c.state).where(_OF_COMPUTE, nodes.c.state.not_in(literals(FINAL))))
+_REFUSALS = prepared(
+    sa.select(nodes.c.last_error).where(
+        _OF_COMPUTE, nodes.c.state.in_(literals([DELETING])), nodes.c.last_error.is_not(None)
     )
-
-
-def _job(connection: sa.Connection, row: Row) -> JobView:
-    body: Mapping[str, Any] = row["body"]
-    begun: Mapping[str, Any] = row["setup_tasks"] or {}
-    return JobView(
-        id=row["id"],
-        number=row["number"],
-        state=row["state"],
-        num_nodes=row["num_nodes"],
-        gpus=row["gpus"],
-        brings=bool(body.get("files")),
-        sets_up=bool(body.get("setup")),
-        bring=_steps(connection, begun.get("bring", ())),
-        setup=_steps(connection, begun.get("setup", ())),
-        run=_steps(connection, row["run_tasks"] or ()),
-        stopping=row["stop_us"] is not None,
-        stop_error=row["stop_error"],
+)
+_NEWEST_NODES = prepared(
+    sa.select(
+        nodes.c.state,
+        nodes.c.passed_over,
+        nodes.c.created_us,
+        nodes.c.bound_us,
+        nodes.c.deleting_us,
+        nodes.c.terminated_us,
     )
-
-
-def _steps(connection: sa.Connection, ids: Sequence[str]) -> tuple[StepView, ...]:
-    found = (step_of(connection, task_id) for task_id in ids)
-    return tuple(step for step in found if step is not None)
-
-
-def _ready(_: Any, count: int) -> sa.Select[*tuple[Any, ...]]:
-    return (
-        sa.select(nodes)
-        .where(nodes.c.compute_id.in_(places("ids", count)), nodes.c.state.in_(literals([READY])))
-        .order_by(nodes.c.rank)
+    .where(_OF_COMPUTE)
+    .order_by(nodes.c.seq.desc())
+    .limit(_LIMIT)
+)
+_READY_ONES = (
+    sa.select(
+        nodes.c.compute_id,
+        nodes.c.rank,
+        nodes.c.address,
+        nodes.c.provider_kind,
+        nodes.c.price_micro,
+        nodes.c.offer,
     )
-
-
-def _errors(_: Any, count: int) -> sa.Select[*tuple[Any, ...]]:
-    return sa.select(computes.c.id, computes.c.last_error).where(computes.c.id.in_(places("ids", count)))
-
-
-_READY = Prepared(_ready, "ids")
-_ERRORS = Prepared(_errors, "ids")
+    .where(nodes.c.state.in_(literals([READY])))
+    .order_by(nodes.c.rank)
+)
+_READY = Prepared(lambda _, count: _READY_ONES.where(nodes.c.compute_id.in_(places("ids", count))), "ids")
+_ERRORS = Prepared(
+    lambda _, count: sa.select(computes.c.id, computes.c.last_error).where(
+        computes.c.id.in_(places("ids", count))
+    ),
+    "ids",
+)

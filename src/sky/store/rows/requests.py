@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.request import PENDING
-from sky.store.prepared import prepared
+from sky.store.prepared import inserted, prepared
 from sky.store.schema_requests import request_lines, requests
-from sky.store.sql import Row, many, one
+from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
 
 PENDING_MAX = 1_000
@@ -59,20 +59,12 @@ def page(
 
 def open_of(connection: sa.Connection, cluster_id: str) -> list[str]:
     """Ids of the requests that wait for a cluster."""
-    query = sa.select(requests.c.id).where(
-        requests.c.cluster_id == cluster_id, requests.c.finished_us.is_(None)
-    )
-    return [row["id"] for row in many(connection, query)]
+    return [row["id"] for row in _OPEN_OF.all(connection, {"b_cluster": cluster_id})]
 
 
 def unbegun(connection: sa.Connection, cluster_name: str) -> list[Row]:
     """Id, name and seq of the requests about a cluster of that name that are yet to begin, oldest first."""
-    query = sa.select(requests.c.id, requests.c.name, requests.c.seq).where(
-        requests.c.finished_us.is_(None),
-        requests.c.state == PENDING,
-        requests.c.cluster_name == cluster_name,
-    )
-    return many(connection, query.order_by(requests.c.seq))
+    return _UNBEGUN.all(connection, {"b_name": cluster_name})
 
 
 def say(tx: Tx, request_id: str, *texts: str) -> None:
@@ -82,7 +74,7 @@ def say(tx: Tx, request_id: str, *texts: str) -> None:
         {"request_id": request_id, "index": last + place, "text": text, "at_us": tx.now_us}
         for place, text in enumerate(texts, 1)
     ]
-    tx.connection.execute(sa.insert(request_lines), rows)
+    _SAY.run(tx.connection, *rows)
     tx.signal(f"request/{request_id}")
 
 
@@ -129,6 +121,20 @@ def _begins(prefix: str) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 _SHOWN = [column for column in requests.columns if column.name != "body"]
+_IS_OPEN = requests.c.finished_us.is_(None)
+_OPEN_OF = prepared(
+    sa.select(requests.c.id).where(_IS_OPEN, requests.c.cluster_id == sa.bindparam("b_cluster"))
+)
+_UNBEGUN = prepared(
+    sa.select(requests.c.id, requests.c.name, requests.c.seq)
+    .where(
+        _IS_OPEN,
+        requests.c.cluster_name == sa.bindparam("b_name"),
+        requests.c.state.in_(literals([PENDING])),
+    )
+    .order_by(requests.c.seq)
+)
+_SAY = inserted(request_lines, ["request_id", "index", "text", "at_us"])
 _REQUEST = prepared(sa.select(requests).where(requests.c.id == sa.bindparam("b_id")))
 _LAST = prepared(
     sa.select(sa.func.max(request_lines.c.index)).where(request_lines.c.request_id == sa.bindparam("b_id"))

@@ -45,8 +45,7 @@ def status(
     connection: sa.Connection, owner: str | None, names: Sequence[str] | None, now_us: int
 ) -> list[dict[str, Any]]:
     """Records of live clusters, newest first: those with these names, or all."""
-    found = clusters.live(connection, owner, CLUSTERS_MAX)
-    shown = [row for row in found if names is None or row["name"] in names]
+    shown = clusters.live(connection, owner, names, CLUSTERS_MAX)
     used = usages(connection, [row["id"] for row in shown], now_us)
     computes = [row["compute_id"] for row in shown]
     ready, errors = clusters.ready_of(connection, computes), clusters.errors_of(connection, computes)
@@ -86,7 +85,7 @@ def _record(
 
 def queue(connection: sa.Connection, row: Row, *, skip_finished: bool) -> list[dict[str, Any]]:
     """A cluster's jobs, newest first."""
-    found = clusters.jobs(connection, row["id"], JOBS_MAX, open_only=skip_finished)
+    found = clusters.shown_jobs(connection, row["id"], JOBS_MAX, open_only=skip_finished)
     return [
         {
             "job_id": job["number"],
@@ -95,7 +94,7 @@ def queue(connection: sa.Connection, row: Row, *, skip_finished: bool) -> list[d
             "submitted_at": _seconds(job["submitted_us"]),
             "start_at": _seconds(job["started_us"]),
             "end_at": _seconds(job["ended_us"]),
-            "resources": resources_text(job["num_nodes"], job["body"].get("machines", ())),
+            "resources": resources_text(job["num_nodes"], job["machines"] or ()),
             "status": job["state"],
             "log_path": f"~/sky_logs/{row['name']}/{job['number']}",
             "exit_codes": job["exit_codes"],
@@ -108,9 +107,10 @@ def queue(connection: sa.Connection, row: Row, *, skip_finished: bool) -> list[d
 def job_states(connection: sa.Connection, row: Row, numbers: Sequence[int] | None) -> dict[str, str | None]:
     """The states of jobs by their numbers; none named: of the newest."""
     if numbers is None:
-        return {str(job["number"]): job["state"] for job in clusters.jobs(connection, row["id"], 1)}
-    found = {number: clusters.job(connection, row["id"], number) for number in numbers}
-    return {str(number): None if job is None else job["state"] for number, job in found.items()}
+        newest = clusters.newest_job(connection, row["id"])
+        return {} if newest is None else {str(newest["number"]): newest["state"]}
+    found = clusters.job_states(connection, row["id"], numbers)
+    return {str(number): found.get(number) for number in numbers}
 
 
 def _offer(node: Mapping[str, Any], name: str) -> Any:
