@@ -54,7 +54,9 @@ def left_of(job: Mapping[str, Any]) -> int:
 
 def make_compute(tx: Tx, job: Mapping[str, Any], rules: Rules) -> str:
     """Ask for the compute of a job; returns its id. Its places are tried in the catalogue's order."""
-    machines = tuple(msgspec.convert(machine, v1.Spec) for machine in job["machines"])
+    asked: list[dict[str, Any]] = [dict(machine) for machine in job["machines"]]
+    narrow = [machine.pop("narrow", None) or {} for machine in asked]
+    machines = tuple(msgspec.convert(machine, v1.Spec) for machine in asked)
     spec = v1.ComputeSpec(
         specs=machines,
         nodes=v1.NodeBounds(desired=1),
@@ -63,7 +65,7 @@ def make_compute(tx: Tx, job: Mapping[str, Any], rules: Rules) -> str:
         worker=v1.Worker(concurrency=1),
         ttl=job["max_runtime_seconds"] + LEASE_SLACK_SECONDS,
     )
-    return computes.create(tx, v1.ComputeCreate(spec=spec), rules, owner=owner_key(job["id"]))
+    return computes.create(tx, v1.ComputeCreate(spec=spec), rules, owner=owner_key(job["id"]), narrow=narrow)
 
 
 def submit(tx: Tx, job: Mapping[str, Any], name: steps.StepName, rules: JobRules) -> str:

@@ -152,7 +152,8 @@ def _told(v: Violation) -> str:
 
 
 def machines(sku: Sku, places: Sequence[Place]) -> list[dict[str, Any]]:
-    """What the engine is asked for, one alternative per place and region, in order."""
+    """What the engine is asked for, one alternative per place and region, in order; ``narrow`` is what a
+    place asks beyond a spec."""
     found: list[dict[str, Any]] = []
     for place in places:
         for region in place.regions or (None,):
@@ -165,6 +166,8 @@ def machines(sku: Sku, places: Sequence[Place]) -> list[dict[str, Any]]:
                 machine |= {"accelerator": sku.accelerator, "accelerator_count": sku.gpu_count}
             if region is not None:
                 machine["region"] = region
+            if place.instance_type is not None:
+                machine["narrow"] = {"instance_type": place.instance_type}
             found.append(machine)
     return found
 
