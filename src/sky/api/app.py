@@ -19,7 +19,7 @@ from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
-from sky.api import dashboard, errors
+from sky.api import dashboard, errors, metrics
 from sky.api.admin import accounts, sold
 from sky.api.admin import catalogue as admin_catalogue
 from sky.api.agent import blobs as agent_blobs
@@ -160,6 +160,7 @@ def build_app(unit: Services) -> Guard:
             *meet.ROUTES,
             *agent_package.ROUTES,
             *dashboard.ROUTES,
+            *metrics.ROUTES,
         ],
         exception_handlers={Exception: _answer},
         after_exception=[errors.note_socket],
@@ -169,4 +170,4 @@ def build_app(unit: Services) -> Guard:
     )
     callers = Callers(unit.db, unit.clock, unit.settings.default_role)
     served = frozenset(part for route in app.routes for part in route.path.split("/")[1:2])
-    return Guard(app, unit.settings, callers, served)
+    return Guard(app, unit.settings, callers, served, unit.traffic)

@@ -16,6 +16,7 @@ import ipaddress
 import itertools
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,9 +26,10 @@ from sky.api import versions
 from sky.api.callers import Callers, own_name
 from sky.api.errors import body_of, headers_of
 from sky.api.stream import CutShort
+from sky.api.traffic import Traffic
 from sky.api.unit import ApiSettings
 from sky.domain.errors import Forbidden, InvalidRequest, SkyError, Unauthorized
-from sky.domain.user import ADMIN, Caller, least_role, suffices
+from sky.domain.user import ADMIN, METRICS_PATH, Caller, least_role, suffices
 from sky.wire import v1
 
 AGENT_PATHS = "/agent/"
@@ -54,8 +56,16 @@ def liveness(settings: ApiSettings) -> v1.Liveness:
 class Guard:
     """The whole of the faces, behind its door. ``served``: how the paths begin that there are."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings, callers: Callers, served: frozenset[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ApiSettings,
+        callers: Callers,
+        served: frozenset[str],
+        traffic: Traffic,
+    ) -> None:
         self._app = app
+        self._traffic = traffic
         self._settings = settings
         self._callers = callers
         self._served = served
@@ -75,7 +85,11 @@ class Guard:
         """ASGI."""
         kind = scope["type"]
         if kind == "http":
-            await self._http(scope, receive, send)
+            self._traffic.open += 1
+            try:
+                await self._http(scope, receive, send)
+            finally:
+                self._traffic.open -= 1
         elif kind == "websocket":
             if scope["path"].startswith(AGENT_PATHS):
                 await self._app(scope, receive, send)
@@ -91,14 +105,20 @@ class Guard:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = b"req_%s%012x" % (_PROCESS, next(_numbers))
         state["request_id"] = request_id.decode()
-        head: bool = scope["method"] == "HEAD"
+        method, began_s = scope["method"], self._callers.clock.monotonic_s()
+        head: bool = method == "HEAD"
         if head:
             state["head"] = True
             scope = {**scope, "method": "GET"}  # the server keeps its own, and sends no body for it
         more = [(b"request-id", request_id)]
         if versions.speaks(scope["path"]):
             more += self._versions
-        out = _with(send, more)
+
+        def note(status: int) -> None:
+            took_s = self._callers.clock.monotonic_s() - began_s
+            self._traffic.answered(method, scope.get("path_template"), status, took_s)
+
+        out = _with(send, more, note)
         refusal = self._misled(scope, state, headers, head=head)
         if refusal is None and not scope["path"].startswith((AGENT_PATHS, *PAID_PATHS)):
             try:
@@ -108,6 +128,7 @@ class Guard:
         if refusal is not None:
             await _refuse(out, refusal, state["request_id"])
         elif scope["path"] == LIVE_PATH and scope["method"] == "GET" and not scope["query_string"]:
+            scope["path_template"] = LIVE_PATH
             await out({"type": "http.response.start", "status": 200, "headers": self._live_headers})
             await out({"type": "http.response.body", "body": self._live, "more_body": False})
         else:
@@ -163,6 +184,8 @@ class Guard:
             if given is None or not _OF_A_USER.match(given):
                 state["caller"] = self._owner
                 return
+        if scope["path"] == METRICS_PATH and self._reads_metrics(state, headers):
+            return
         caller = state["caller"] = await self._caller(scope, state, headers)
         if caller is not None and caller.role == ADMIN:
             return
@@ -193,6 +216,14 @@ class Guard:
                 "only tokens are known here: Authorization: Bearer <token> (SKY_TOKEN for the client)"
             )
         return None
+
+    def _reads_metrics(self, state: dict[str, Any], headers: dict[bytes, bytes]) -> bool:
+        """Whether the operator lets the numbers be read from where, or with what, this came."""
+        own = self._settings.metrics_token
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if own and scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), own.encode()):
+            return True
+        return self._settings.metrics_open and not (state.get("public") or state.get("lent"))
 
     def _vouches(self, scope: Any, state: dict[str, Any]) -> bool:
         """Whether the other end is a proxy that is believed."""
@@ -263,12 +294,13 @@ def _foreign(headers: dict[bytes, bytes], hosts: frozenset[str], *, safe: bool) 
     return None
 
 
-def _with(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
-    """``send`` with further headers on the answer."""
+def _with(send: Send, more: list[tuple[bytes, bytes]], note: Callable[[int], None]) -> Send:
+    """``send`` with further headers on the answer, whose status is noted."""
 
     async def out(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message["headers"], *more]
+            note(message["status"])
         await send(message)
 
     return out

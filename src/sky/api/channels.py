@@ -49,6 +49,9 @@ class Channels:
         self._ends: OrderedDict[Key, agent.Exit | None] = OrderedDict()
         self._turn = 0
 
+    def __len__(self) -> int:
+        return len(self._pairs)
+
     def turn(self, many: int) -> int:
         """Whose turn it is among ``many`` nodes."""
         self._turn += 1

@@ -7,7 +7,7 @@ Follows: an operation gets everything from here, so a test can run the faces ove
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -17,9 +17,11 @@ from sky.api.gauges import Gauges
 from sky.api.masking import Masking
 from sky.api.meeting import Meetings
 from sky.api.selling import Selling, nothing_sold
+from sky.api.traffic import Traffic
 from sky.domain.provider import Rules
 from sky.domain.user import USER, Role
 from sky.kit.clock import Clock
+from sky.kit.meters import Family
 from sky.kit.signals import Signals
 from sky.kit.version import CLIENT_RELEASE, VERSION
 from sky.store.blobs import Blobs
@@ -45,7 +47,8 @@ class ApiSettings:
     to, beside the loopback names with the port that it came in on. ``token`` is what a caller other than
     ``owner_uid`` may bring, beside the tokens of users. ``spool`` is where a body is kept while it goes to
     several nodes. ``proxies`` are where a proxy may be (``behind_proxy``) that says who asks; whom it names
-    is made a user of ``default_role``. ``log_file`` is where the daemon's own log is read.
+    is made a user of ``default_role``. ``log_file`` is where the daemon's own log is read. ``metrics_open``
+    and ``metrics_token`` say who may read ``/metrics`` beside admins.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -63,11 +66,14 @@ class ApiSettings:
     api_version: int = API_VERSION
     api_version_min: int = MIN_COMPATIBLE_API_VERSION
     log_file: Path | None = None
+    metrics_open: bool = False
+    metrics_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """A running daemon's parts. ``ready`` says whether it can serve; ``dependencies`` what it stands on."""
+    """A running daemon's parts. ``ready`` says whether it can serve; ``dependencies`` what it stands on;
+    ``counted`` what is counted of the loops."""
 
     db: Database
     blobs: Blobs
@@ -84,3 +90,5 @@ class Services:
     channels: Channels = field(default_factory=Channels)
     gauges: Gauges = field(default_factory=Gauges)
     masking: Masking = field(default_factory=Masking)
+    traffic: Traffic = field(default_factory=Traffic)
+    counted: Callable[[], Iterable[Family]] = tuple

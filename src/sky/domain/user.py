@@ -61,6 +61,9 @@ def suffices(role: Role, least: Role) -> bool:
 
 # ── who may call what ───────────────────────────────────────────────────────────────────────────
 
+METRICS_PATH: Final = "/metrics"
+"""Numbers for monitoring; the operator's settings may let in others than admins."""
+
 LOOKS: Final = (
     "status",
     "queue",
@@ -108,6 +111,7 @@ NEEDS: Final[Mapping[str, Role | None]] = {
     "GET /dashboard/{rest}": NOBODY,
     "GET /dashboard/...": NOBODY,
     "GET /docs": VIEWER,
+    f"GET {METRICS_PATH}": ADMIN,
     "GET /v1/health/live": VIEWER,
     "GET /v1/openapi.json": VIEWER,
     "ANY /v1/...": ADMIN,

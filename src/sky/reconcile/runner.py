@@ -16,6 +16,8 @@ import structlog
 from sky.domain.errors import SkyError
 from sky.kit import backoff, faults
 from sky.kit.clock import SECOND_US, Clock
+from sky.kit.meters import Family
+from sky.reconcile.meters import Meters
 from sky.reconcile.passes import PASSES_AT_ONCE_MAX, InnerLoop, OuterLoop
 from sky.store import passes
 from sky.store.db import Database
@@ -76,6 +78,7 @@ class Runner:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopping = False
         self._pace, self._waits_for_pace = PACE, False
+        self._meters = Meters(self._loops)
         self.ticked_s: float | None = None
 
     # ── waking ──────────────────────────────────────────────────────────────────────────────────
@@ -176,6 +179,12 @@ class Runner:
                 self._ready[lane][key] = None
             self._pump()
 
+    def families(self) -> Iterable[Family]:
+        """What is counted of the loops."""
+        age_s = None if self.ticked_s is None else self._clock.monotonic_s() - self.ticked_s
+        ready = [key for lane in self._ready.values() for key in lane]
+        return self._meters.families(tuple(self._running), ready, age_s)
+
     # ── one pass ────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self, limit: int = 10_000) -> int:
@@ -197,17 +206,21 @@ class Runner:
         """One pass of one key."""
         name, key_id = key.split("/", 1)
         loop = self._loops[name]
+        began_s = self._clock.monotonic_s()
         try:
             if isinstance(loop, InnerLoop):
                 due_us = await self._inner(loop, key, key_id)
             else:
                 due_us = await self._outer(loop, key, key_id)
         except ConflictError:
+            self._meters.conflicted(name)
             self._claims.pop(key, None)
             due_us = self._clock.now_us() + CONFLICT_RETRY_US
         except Exception as error:
+            self._meters.failed(name)
             self._claims.pop(key, None)  # It may have been undone, with all that the pass wrote.
             due_us = await self._failed(key, error)
+        self._meters.passed(name, self._clock.monotonic_s() - began_s, self._clock.now_us())
         self._set_timer(key, due_us)
 
     async def _inner(self, loop: InnerLoop, key: str, key_id: str) -> int | None:
@@ -251,6 +264,7 @@ class Runner:
         loop = self._loops[name]
         if not isinstance(loop, InnerLoop) or not self._may_decide(tx, key):
             return False
+        self._meters.followed(name)
         done = loop.look(tx, key_id)
         return done.due_us is None and passes.note(tx, key, due_us=None, decision=done.why)
 

@@ -115,6 +115,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "after that nobody knows whether it ran, and the call is `indeterminate`.",
         ),
     ] = 60.0
+    metrics_open: Annotated[
+        bool,
+        Meta(description="Whether everybody on this computer may read `/metrics`; see docs/operating.md."),
+    ] = False
+    metrics_token: Annotated[
+        Annotated[str, Meta(min_length=16, max_length=256)] | None,
+        Meta(description="A token that is good for reading `/metrics`, and for nothing else."),
+    ] = None
     log_level: Annotated[
         str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")
     ] = "info"

@@ -90,7 +90,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     context = Context(settings.shared, deployment_of(keys), clock, base_url)
     masks = Masks([keys.token])
     masks.add_named(os.environ)
-    masks.add([settings.console_token or ""])
+    masks.add([settings.console_token or "", settings.metrics_token or ""])
     seal, unseal = hidden(keys, masks)
     pool = RowPool(db, registry, context, unseal)
     url_file = str(settings.home / "daemon.json")
@@ -138,6 +138,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         dependencies={"database": lambda: answers(db)},
         started_us=clock.now_us(),
         masking=Masking(masks, keys.node_token),
+        counted=runner.families,
     )
     return Daemon(db, runner, services, keys, listing, holder)
 
@@ -319,6 +320,8 @@ def faces_of(settings: Settings, keys: Keys, base_url: Callable[[], str]) -> Api
         api_version=settings.api_version or API_VERSION,
         api_version_min=MIN_COMPATIBLE_API_VERSION if least is None else least,
         log_file=settings.home / "server.log",
+        metrics_open=settings.metrics_open,
+        metrics_token=settings.metrics_token,
     )
 
 

@@ -11,6 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
+
+from sky.kit.meters import Counter, Histogram
+from sky.store.engine import explain
 from sky.store.tx import Event, Tx
 
 
@@ -65,3 +69,27 @@ def made_by(outcomes: Sequence[Outcome]) -> Committed:
 
 def nothing(_tx: Tx) -> None:
     """A verb for what was only heard."""
+
+
+class Refused(Exception):
+    """Carries a verb's own refusal out of the transaction that it was alone in, so that it is rolled back."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        known = explain(error) if isinstance(error, DBAPIError) else None
+        self.error = known or error
+
+
+class Meters:
+    """What is counted of the writer; it alone moves them."""
+
+    def __init__(self) -> None:
+        self.seconds = Histogram("sky_db_commit_seconds", "How long the writer took for one transaction.")
+        self.verbs = Counter("sky_db_verbs_total", "Writes that were carried out, several to a transaction.")
+        self.failed = Counter("sky_db_commit_errors_total", "Transactions that were not committed.")
+
+    def seen(self, seconds: float, verbs: int, *, failed: bool) -> None:
+        """The writer has served so many verbs in one transaction."""
+        self.seconds.add(seconds)
+        self.verbs.add(by=verbs)
+        self.failed.add(by=failed)

@@ -28,7 +28,9 @@ from sky.store.commits import (
     Follower,
     Job,
     Listener,
+    Meters,
     Outcome,
+    Refused,
     made_by,
     nothing,
 )
@@ -77,6 +79,7 @@ class Database:
         self._local = threading.local()
         self._reading: list[sa.Connection] = []
         self._closed = False
+        self.meters = Meters()
         self.asked_s = float("-inf")
         """When somebody last asked for something and waited for it."""
 
@@ -84,6 +87,11 @@ class Database:
     def dialect(self) -> str:
         """``sqlite`` or ``postgresql``."""
         return self._writer_engine.dialect.name
+
+    @property
+    def waiting(self) -> int:
+        """How many verbs wait for the writer."""
+        return len(self._line)
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` on the event loop after every commit that recorded or woke anything."""
@@ -208,12 +216,15 @@ class Database:
 
     def _serve(self, jobs: list[Job]) -> None:
         broken: BaseException | None = None
+        began_s = self.clock.monotonic_s()
         jobs, heard = self._sorted(jobs)
         try:
             outcomes = self._commit(jobs) if jobs else []
         except BaseException as error:
             broken = error
             outcomes = [Outcome(job, error=error) for job in jobs]
+        if jobs:
+            self.meters.seen(self.clock.monotonic_s() - began_s, len(jobs), failed=broken is not None)
         told = self._with_missed(made_by(outcomes), heard)
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -299,7 +310,7 @@ class Database:
         except DBAPIError as error:
             self._drop_writer()
             raise explain(error) or error from error
-        except _Refused as refused:
+        except Refused as refused:
             if isinstance(refused.__cause__, DBAPIError):
                 self._drop_writer()
             return [Outcome(jobs[0], error=refused.error)]
@@ -328,7 +339,7 @@ class Database:
             tx.flush()
         except Exception as error:
             if alone:
-                raise _Refused(error) from error
+                raise Refused(error) from error
             self._undo(connection, error)
             known = explain(error) if isinstance(error, DBAPIError) else None
             return Outcome(job, error=known or error)
@@ -387,12 +398,3 @@ class Database:
             say(connection, "RELEASE verb")
         except DBAPIError:
             raise error from None
-
-
-class _Refused(Exception):
-    """Carries a verb's own refusal out of the transaction that it was alone in, so that it is rolled back."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        known = explain(error) if isinstance(error, DBAPIError) else None
-        self.error = known or error

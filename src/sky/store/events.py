@@ -118,6 +118,11 @@ class Hub:
         return self._turns[0 if begins else 1]
 
     @property
+    def readers(self) -> int:
+        """How many follow."""
+        return len(self._all)
+
+    @property
     def followed(self) -> bool:
         """Whether anybody follows."""
         return bool(self._all)

@@ -38,6 +38,9 @@ class Line(Generic[T]):
             self._news.notify()
             return True
 
+    def __len__(self) -> int:
+        return len(self._first) + len(self._later)
+
     def end(self) -> None:
         """What is in line is still taken, and then the line is over."""
         with self._news:

@@ -270,6 +270,9 @@ class Lines:
         self._by_node: dict[str, _Line] = {}
         self._missing: dict[str, asyncio.Task[None]] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_node)
+
     async def serve(self, unit: Services, socket: WebSocket[Any, Any, Any]) -> None:
         """One connection, from its handshake to its end."""
         try:

@@ -7,13 +7,15 @@ is found by an index over what is not settled, so that counting costs by that an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
+from sky.domain import cluster, cluster_job, job, request
 from sky.domain import compute as c
+from sky.domain import node as n
 from sky.kit.clock import SECOND_US
 from sky.store import passes
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes
@@ -26,7 +28,7 @@ Counts = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Numbers by state, or by loop. ``lag_s``: for how long the key of a loop has been due that waits longest."""
+    """Numbers by state, or by loop. ``lag_s``: how long a loop's key has been due that waits longest."""
 
     computes: Counts
     nodes: Counts
@@ -46,7 +48,7 @@ def standing(connection: sa.Connection, now_us: int) -> Standing:
     """What there is now."""
     live = computes.c.state.in_(literals(c.LIVE))
     of_live = nodes.join(computes, computes.c.id == nodes.c.compute_id)
-    open_jobs = _by(connection, jobs.c.state, JOB_IS_UNSETTLED)
+    open_jobs = _by(connection, jobs.c.state, JOB_IS_UNSETTLED, job.LIVE)
     keys_due: Counter[str] = Counter()
     lag_s: dict[str, float] = {}
     for key, due_us in passes.overdue(connection, now_us):
@@ -54,15 +56,17 @@ def standing(connection: sa.Connection, now_us: int) -> Standing:
         keys_due[loop] += 1
         lag_s.setdefault(loop, (now_us - due_us) / SECOND_US)
     return Standing(
-        computes=_by(connection, computes.c.state, live),
-        nodes=_by(connection, nodes.c.state, live, of_live),
+        computes=_by(connection, computes.c.state, live, c.LIVE),
+        nodes=_by(connection, nodes.c.state, live, n.STATES, of_live),
         calls={
             "queued": _count(connection, executions, IS_WAITING),
             "on_node": _count(connection, executions, IS_ON_NODE),
         },
-        requests=_by(connection, requests.c.state, requests.c.finished_us.is_(None)),
-        clusters=_by(connection, clusters.c.state, clusters.c.removed_us.is_(None)),
-        cluster_jobs=_by(connection, cluster_jobs.c.state, cluster_jobs.c.ended_us.is_(None)),
+        requests=_by(connection, requests.c.state, requests.c.finished_us.is_(None), request.OPEN),
+        clusters=_by(connection, clusters.c.state, clusters.c.removed_us.is_(None), cluster.LIVE),
+        cluster_jobs=_by(
+            connection, cluster_jobs.c.state, cluster_jobs.c.ended_us.is_(None), cluster_job.OPEN
+        ),
         jobs=open_jobs,
         holds=int(sum(open_jobs.values())),
         webhooks_due=_count(connection, deliveries, IS_PENDING & (deliveries.c.due_us <= now_us)),
@@ -72,9 +76,17 @@ def standing(connection: sa.Connection, now_us: int) -> Standing:
     )
 
 
-def _by(connection: sa.Connection, column: Any, which: sa.ColumnElement[bool], table: Any = None) -> Counts:
+def _by(
+    connection: sa.Connection,
+    column: Any,
+    which: sa.ColumnElement[bool],
+    usual: Iterable[str],
+    table: Any = None,
+) -> Counts:
+    """How many there are by state; the usual states are told with 0 too."""
     query = sa.select(column, sa.func.count()).select_from(column.table if table is None else table)
-    return {state: float(many) for state, many in connection.execute(query.where(which).group_by(column))}
+    found = connection.execute(query.where(which).group_by(column)).all()
+    return dict.fromkeys(usual, 0.0) | {state: float(many) for state, many in found}
 
 
 def _count(connection: sa.Connection, table: sa.Table, which: sa.ColumnElement[bool]) -> int:
