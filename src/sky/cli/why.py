@@ -8,7 +8,7 @@ it is looked at again), and the last events.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
@@ -16,14 +16,16 @@ from cyclopts import Parameter
 from sky.cli import output, render
 from sky.cli.app import Output, noun, only
 from sky.cli.connection import Api, reading
+from sky.cli.scripted import result
 from sky.cli.watch import recorded
-from sky.client import calls, calls_machines
+from sky.client import calls, calls_machines, sdk
 from sky.client.errors import NotFound
 from sky.client.events import Seen
 from sky.wire import v1
 
 EVENTS_SHOWN = 10
 SEARCHED_COMPUTES_MAX = 500
+REASONS_SHOWN = 5
 
 
 class _Subject(NamedTuple):
@@ -34,11 +36,12 @@ class _Subject(NamedTuple):
     keys: list[str]
     compute: str | None = None
     task: str | None = None
+    nodes: tuple[v1.Node, ...] | None = None
 
 
 @only("why", "sky why dev", "sky why tsk_01…", "sky why nod_01… -o json")
 def why(
-    of: Annotated[str, Parameter(help="A compute or provider (name or id), a node or a task.")],
+    of: Annotated[str, Parameter(help="A compute, cluster or provider (name or id), a node, a task.")],
     /,
     *,
     events: Annotated[int, Parameter(help="How many of the last events.")] = EVENTS_SHOWN,
@@ -51,7 +54,8 @@ def why(
         latest = _latest(api, subject, max(0, events))
     if output_ == "json":
         told = [{"seq": seen.seq, "name": seen.name, **output.plain(seen.event)} for seen, _ in latest]
-        output.json({"resource": subject.resource, "decisions": decisions, "events": told})
+        nodes = {} if subject.nodes is None else {"nodes": subject.nodes}
+        output.json({"resource": subject.resource, **nodes, "decisions": decisions, "events": told})
         return 0
     output.pairs(subject.pairs)
     output.say()
@@ -114,19 +118,46 @@ def _compute_or_provider(api: Api, of: str) -> _Subject:
         try:
             return _provider(api.send(calls_machines.get_provider(of)))
         except NotFound:
-            raise missing from None
+            return _cluster(api, of, missing)
+
+
+def _cluster(api: Api, of: str, missing: NotFound) -> _Subject:
+    """The compute of a cluster. Raises ``missing`` where there is no such cluster either."""
+    records = list(result(sdk.status([of]), "looking for the cluster"))
+    if not records:
+        raise missing
+    handle: Mapping[str, Any] = records[0]["handle"]
+    found = _compute(api, api.send(calls.get_compute(handle["compute_id"])))
+    return found._replace(pairs=[("cluster", of), *found.pairs])
 
 
 def _compute(api: Api, compute: v1.Compute) -> _Subject:
     nodes = api.send(calls.list_nodes(compute.id)).items
     pairs = list(render.compute_pairs(compute))
-    pairs += [(f"rank {node.rank}", _node_text(node)) for node in nodes]
-    return _Subject(compute, pairs, [compute.id, *(n.id for n in nodes)], compute=compute.id)
+    for node in nodes:
+        pairs.append((f"rank {node.rank}", _node_text(node)))
+        pairs += _choice(node)
+    return _Subject(compute, pairs, [compute.id, *(n.id for n in nodes)], compute=compute.id, nodes=nodes)
 
 
 def _node_text(node: v1.Node) -> str:
     text = f"{node.id} {node.state}"
     return f"{text}: {render.error(node.last_error)}" if node.last_error else text
+
+
+def _choice(node: v1.Node) -> list[tuple[str, object]]:
+    """What is bought for a node, and why that and nothing else."""
+    told = node.provider_binding
+    pairs: list[tuple[str, object]] = []
+    if node.price_per_hour is not None:
+        where = f" in {told['region']}" if told.get("region") else ""
+        price = f"{node.price_per_hour:g} USD an hour, {(node.market or '').replace('_', ' ')}"
+        pairs.append(("  is", f"{told.get('kind')}/{told.get('instance_type')}{where}, {price}"))
+    reasons: list[str] = told.get("passed_over") or []
+    pairs += [("  is not", reason) for reason in reasons[:REASONS_SHOWN]]
+    if len(reasons) > REASONS_SHOWN:
+        pairs.append(("  is not", f"{len(reasons) - REASONS_SHOWN} more; -o json has all"))
+    return pairs
 
 
 def _task(api: Api, of: str) -> _Subject:
@@ -155,7 +186,7 @@ def _node(api: Api, of: str) -> _Subject:
                     ("state", render.state(node.state)),
                     ("compute", f"{render.title(compute)}, rank {node.rank}"),
                     ("machine", node.machine),
-                    ("price", f"{render.money(node.price_per_hour) or '-'} per hour"),
+                    *_choice(node),
                     ("launched", render.when(node.launched_at)),
                 ]
                 if node.last_error:
