@@ -68,3 +68,34 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_default(tm
 def test_a_wrong_value_is_refused_and_named(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         load({"home": str(tmp_path), name: value}, {})
+
+
+def test_a_setting_comes_from_a_file_that_a_variable_names(tmp_path: Path) -> None:
+    file = tmp_path / "database"
+    file.write_text("postgresql://sky:word@db.example/sky\n", encoding="utf-8")
+    given = {"SKY_HOME": str(tmp_path), "SKY_DATABASE_FILE": str(file)}
+    assert load({}, given).database == "postgresql://sky:word@db.example/sky"
+    assert load({"database": "other.db"}, given).database == "other.db"
+    with pytest.raises(SettingsError, match=r"SKY_DATABASE and SKY_DATABASE_FILE are both set"):
+        load({}, given | {"SKY_DATABASE": "other.db"})
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"\n", "is empty"),
+        (b"\xff\xfe", "is not text in UTF-8"),
+        (b"w" * 70_000, "has more than 65536 characters"),
+    ],
+)
+def test_a_file_that_holds_no_setting_is_refused_without_its_words(
+    tmp_path: Path, content: bytes | None, told: str
+) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match=told) as refused:
+        load({}, {"SKY_HOME": str(tmp_path), "SKY_METRICS_TOKEN_FILE": str(file)})
+    assert "SKY_METRICS_TOKEN_FILE" in str(refused.value)
+    assert "www" not in str(refused.value)

@@ -31,7 +31,7 @@ from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.presence import Presence
 from sky.reconcile.status import Costs
-from sky.server import log, settings, wiring
+from sky.server import log, notify, settings, wiring
 from sky.server.catalogue import CatalogueError
 from sky.server.doors import Door, StartError, opened
 from sky.server.ending import Ending
@@ -121,7 +121,10 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
     app = Ending(build_app(daemon.services), daemon.services.hub)
     servers = [_Server(door.config(app, chosen.stop_seconds)) for door in doors]
 
+    tell = notify.teller()
+
     def finish() -> None:
+        tell(notify.STOPPING)
         for server in servers:
             server.finish(app)
 
@@ -139,6 +142,7 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
     _keep_what_stays()
     try:
         with _announced(chosen.home, url, public):
+            tell(notify.READY, f"STATUS=serves at {public or url}")
             _log.info("daemon.serves", url=url, public=public, pid=os.getpid(), release=VERSION)
             async with asyncio.TaskGroup() as serving:
                 for server, door in zip(servers, doors, strict=True):

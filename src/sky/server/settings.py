@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from sky.domain.user import Role
 from sky.kit.version import CLIENT_RELEASE
+from sky.server.said import SettingsError, said
 from sky.store.engine import driver_url
 
 DEFAULT_PORT = 7590
@@ -265,17 +266,13 @@ NO_ARTIFACTS = "none"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-class SettingsError(Exception):
-    """A setting is wrong; the message names it, its value and what would be right."""
-
-
 def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.environ) -> Settings:
     """Settings from the command line (``given``), then the environment, then the defaults."""
     values: dict[str, object] = {}
     for field in msgspec.structs.fields(Settings):
         text = given.get(field.name)
         if text is None:
-            text = environ.get("SKY_" + field.name.upper())
+            text = said("SKY_" + field.name.upper(), environ)
         if text is not None and text != "":
             values[field.name] = text
     shared = environ.get("DATABASE_URL", "")
