@@ -36,7 +36,6 @@ requests = sa.Table(
     sa.Column("body", JSON, nullable=False),
     sa.Column("result", JSON),
     sa.Column("error", JSON),
-    sa.Column("tries", sa.Integer, nullable=False, default=0),
     _us("created_us", required=True),
     _us("started_us"),
     _us("again_us"),
@@ -45,6 +44,7 @@ requests = sa.Table(
 _open = requests.c.finished_us.is_(None)
 sa.Index("ix_requests_open", requests.c.seq, sqlite_where=_open, postgresql_where=_open)
 sa.Index("ix_requests_of_cluster", requests.c.cluster_id, sqlite_where=_open, postgresql_where=_open)
+sa.Index("ix_requests_of_name", requests.c.cluster_name, sqlite_where=_open, postgresql_where=_open)
 _ended = requests.c.finished_us.is_not(None)
 sa.Index("ix_requests_ended", requests.c.finished_us, sqlite_where=_ended, postgresql_where=_ended)
 
@@ -119,6 +119,14 @@ _under_way = cluster_jobs.c.ended_us.is_(None)
 sa.Index(
     "ix_cluster_jobs_open",
     cluster_jobs.c.cluster_id,
+    cluster_jobs.c.number,
+    sqlite_where=_under_way,
+    postgresql_where=_under_way,
+)
+sa.Index(
+    "ix_cluster_jobs_state",
+    cluster_jobs.c.cluster_id,
+    cluster_jobs.c.state,
     cluster_jobs.c.number,
     sqlite_where=_under_way,
     postgresql_where=_under_way,

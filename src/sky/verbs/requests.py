@@ -59,7 +59,6 @@ def _row(tx: Tx, name: str, body: wire.Body, user: str, state: str) -> dict[str,
         "owner": user,
         "cluster_name": getattr(body, "cluster_name", None),
         "body": msgspec.to_builtins(body),
-        "tries": 0,
         "created_us": tx.now_us,
     }
 

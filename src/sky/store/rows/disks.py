@@ -16,9 +16,9 @@ from sky.domain.compute import ACCEPTING
 from sky.domain.node import FINAL
 from sky.domain.offer import Offer
 from sky.domain.snapshots import DiskView
-from sky.store.prepared import prepared
+from sky.store.prepared import inserted, prepared
 from sky.store.schema import computes, disks, nodes
-from sky.store.sql import Row, literals, many, one
+from sky.store.sql import Row, literals, one
 from sky.store.tx import Tx
 
 
@@ -45,8 +45,7 @@ def of_rank(connection: sa.Connection, compute_id: str, rank: int) -> DiskView |
 
 def of_compute(connection: sa.Connection, compute_id: str) -> tuple[DiskView, ...]:
     """All disks of a compute, by rank."""
-    query = sa.select(disks).where(disks.c.compute_id == compute_id).order_by(disks.c.rank)
-    return tuple(view_of(row) for row in many(connection, query))
+    return tuple(view_of(row) for row in _OF_COMPUTE.all(connection, {"b_compute": compute_id}))
 
 
 def view_of(row: Row) -> DiskView:
@@ -97,9 +96,9 @@ def hold(tx: Tx, compute_id: str, rank: int, node_id: str, offer: Offer) -> None
     name = name_of(compute_id, rank)
     known = _ONE.first(tx.connection, {"b_name": name})
     if known is not None and known["used"]:
-        tx.connection.execute(sa.update(disks).where(disks.c.name == name).values(node_id=node_id))
+        _HAND_OVER.run(tx.connection, {"b_name": name, "b_node": node_id})
         return
-    tx.connection.execute(sa.delete(disks).where(disks.c.name == name))
+    _DROP.run(tx.connection, {"b_name": name})
     row = {
         "name": name,
         "compute_id": compute_id,
@@ -111,18 +110,17 @@ def hold(tx: Tx, compute_id: str, rank: int, node_id: str, offer: Offer) -> None
         "used": False,
         "created_us": tx.now_us,
     }
-    tx.connection.execute(sa.insert(disks), row)
+    _ADD.run(tx.connection, row)
 
 
 def use(tx: Tx, name: str) -> None:
     """A machine has it: from now on there is something on it."""
-    tx.connection.execute(sa.update(disks).where(disks.c.name == name).values(used=True))
+    _USE.run(tx.connection, {"b_name": name})
 
 
 def give_up(tx: Tx, name: str, node_id: str) -> None:
     """Nothing was bought with it: it never was, unless an earlier machine had it."""
-    mine = (disks.c.name == name, disks.c.node_id == node_id, disks.c.used.is_(False))
-    tx.connection.execute(sa.delete(disks).where(*mine))
+    _GIVE_UP.run(tx.connection, {"b_name": name, "b_node": node_id})
 
 
 def remove(tx: Tx, name: str, node_id: str) -> bool:
@@ -131,4 +129,15 @@ def remove(tx: Tx, name: str, node_id: str) -> bool:
     return tx.connection.execute(gone).rowcount == 1
 
 
-_ONE = prepared(sa.select(disks).where(disks.c.name == sa.bindparam("b_name")))
+_THAT_ONE = disks.c.name == sa.bindparam("b_name")
+_ONE = prepared(sa.select(disks).where(_THAT_ONE))
+_OF_COMPUTE = prepared(
+    sa.select(disks).where(disks.c.compute_id == sa.bindparam("b_compute")).order_by(disks.c.rank)
+)
+_ADD = inserted(disks, [column.name for column in disks.columns])
+_HAND_OVER = prepared(sa.update(disks).where(_THAT_ONE).values(node_id=sa.bindparam("b_node")))
+_USE = prepared(sa.update(disks).where(_THAT_ONE).values(used=True))
+_DROP = prepared(sa.delete(disks).where(_THAT_ONE))
+_GIVE_UP = prepared(
+    sa.delete(disks).where(_THAT_ONE, disks.c.node_id == sa.bindparam("b_node"), disks.c.used.is_(False))
+)

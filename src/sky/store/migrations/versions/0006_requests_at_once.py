@@ -1,0 +1,34 @@
+"""Requests and jobs that wait are found without reading those beside them; a column that nobody read is gone.
+
+Decides: the indexes and the column, spelled out. Never: reads ``store`` itself; a test holds both against
+each other. Follows: a launch costs the same however many others wait, and so does a look at a cluster.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make the indexes, and drop the column."""
+    _partial("ix_requests_of_name", "requests", ["cluster_name"], "finished_us IS NULL")
+    _partial("ix_cluster_jobs_state", "cluster_jobs", ["cluster_id", "state", "number"], "ended_us IS NULL")
+    op.drop_column("requests", "tries")
+
+
+def downgrade() -> None:
+    """As it was before."""
+    op.add_column("requests", sa.Column("tries", sa.Integer, nullable=False, server_default="0"))
+    op.drop_index("ix_cluster_jobs_state", "cluster_jobs")
+    op.drop_index("ix_requests_of_name", "requests")
+
+
+def _partial(name: str, table: str, columns: list[str], where: str) -> None:
+    text = sa.text(where)
+    op.create_index(name, table, columns, sqlite_where=text, postgresql_where=text)
