@@ -6,18 +6,21 @@ Follows: every commit and every outside effect passes through a named point; ``t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class Died(BaseException):
     """The process died here. Not an ``Exception``: nothing may catch it and go on."""
 
 
 class _State:
-    __slots__ = ("budget", "names", "passed")
+    __slots__ = ("budget", "names", "passed", "watcher")
 
     def __init__(self) -> None:
         self.budget: int | None = None
         self.passed = 0
         self.names: list[str] | None = None
+        self.watcher: Callable[[str], None] | None = None
 
 
 _state = _State()
@@ -40,8 +43,15 @@ def disarm() -> tuple[str, ...]:
     return names
 
 
+def watch(watcher: Callable[[str], None] | None) -> None:
+    """Let ``watcher`` decide, at every point and by its name, what happens there; None: nobody."""
+    _state.watcher = watcher
+
+
 def point(name: str) -> None:
     """The process may die right here."""
+    if _state.watcher is not None:
+        _state.watcher(name)
     if _state.names is not None:
         _state.names.append(name)
     if _state.budget is None:

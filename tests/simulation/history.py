@@ -1,0 +1,166 @@
+"""One history from one seed: asks and troubles in any order, then everything is well and must come to its end.
+
+Decides: what happens next, and when. Never: takes any chance but the seed's, so that it can be told again.
+Follows: after each step the checks look; the first thing that does not hold ends the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog.testing
+import structlog.typing
+from tests.simulation.acts import Act, Calls, Trouble, provider
+from tests.simulation.checks import Checks
+from tests.simulation.daemon import at_point
+from tests.simulation.world import Violation, World
+
+from sky.domain.errors import Busy, SkyError, StorageFull
+from sky.kit import faults, ids
+from sky.reconcile import runner
+from sky.store.tx import ConflictError
+from sky.verbs import computes as compute_verbs
+
+END_S = 6_000.0
+PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0, 5.0, 5.0, 20.0, 90.0)
+TICK_S = 5.0
+"""A tick finds what no timer does; in here nobody waits for one, and each costs a query."""
+
+
+class History:
+    """A world, and the chance that drives it."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self._numbers = random.Random(seed + 1)
+        draw = self.random
+        self.world = World(folder, draw, draw.choice((1, 1, 2, 3)))
+        self.checks = Checks(self.world)
+        self.calls = Calls(self.world, self.checks)
+        self.trouble = Trouble(self.world)
+        self.world.answer = self.calls.answer
+        self.steps = draw.randint(3, 16)
+
+    def tell(self) -> None:
+        """All of it. Raises Violation."""
+        world = self.world
+        with ids.numbered(lambda: self._numbers.getrandbits(128)), _here(), structlog.testing.capture_logs() as logs:
+            try:
+                world.loop.run_until_complete(self._tell(logs))
+            finally:
+                _end(world.loop)
+                world.close()
+
+    async def _tell(self, logs: list[structlog.typing.EventDict]) -> None:
+        for daemon in self.world.daemons:
+            daemon.start()
+        await provider(self.calls)
+        await self.calls.begin()
+        for _ in range(self.steps):
+            await self._step()
+            self._look(logs)
+        self.world.say("everything is well from here on")
+        self.trouble.mend_all()
+        await self._end(logs)
+        self._look(logs)
+
+    async def _step(self) -> None:
+        acts = [*self.calls.acts(), *self.trouble.acts()]
+        name, act = _chosen(self.random, acts)
+        self.world.say(name)
+        try:
+            await act()
+        except SkyError as refused:
+            self.world.say(f"refused: {refused.message}")
+        await asyncio.sleep(self.random.choice(PAUSES_S))
+
+    async def _end(self, logs: list[structlog.typing.EventDict]) -> None:
+        """What is under way comes to its end; then all is given back, and that too."""
+        await asyncio.sleep(1.0)
+        query = self.world.query
+        deadline_s = self.world.loop.time() + END_S
+        while query("SELECT 1 FROM tasks WHERE state IN ('queued', 'running') LIMIT 1"):
+            self._hurry(deadline_s)
+            await asyncio.sleep(5.0)
+        self._look(logs)
+        for (row_id,) in query("SELECT id FROM computes WHERE state NOT IN ('deleting', 'deleted')"):
+            await self.calls.ask(f"the end of {row_id}", lambda tx, x=row_id: compute_verbs.delete(tx, x, None))
+        while self.checks.unsettled():
+            self._hurry(deadline_s)
+            await asyncio.sleep(10.0)
+
+    def _hurry(self, deadline_s: float) -> None:
+        for one in self.world.live_agents():
+            one.hurry()
+        if self.world.loop.time() > deadline_s:
+            raise Violation(f"nothing was wrong for {END_S:g} s, and yet: {'; '.join(self.checks.unsettled())}")
+
+    def _look(self, logs: list[structlog.typing.EventDict]) -> None:
+        self.checks.all()
+        for line in logs:
+            error = line.get("exc_info")
+            if line["log_level"] == "error" and not isinstance(error, Busy | StorageFull | ConflictError):
+                if line["event"] != "background.failed":
+                    self.world.wrong(f"{line['event']} of {line.get('key')}: {type(error).__name__}: {error}")
+        logs.clear()
+        if self.world.violations:
+            raise Violation("; ".join(self.world.violations[:5]))
+
+
+def _chosen(draw: random.Random, acts: Sequence[tuple[int, str, Act]]) -> tuple[str, Act]:
+    _, name, act = draw.choices(acts, [weight for weight, _, _ in acts])[0]
+    return name, act
+
+
+@contextmanager
+def _here() -> Generator[None]:
+    """Within this, marked points are the daemons', and ticks are rare."""
+    before = runner.TICK_S
+    runner.TICK_S = TICK_S
+    faults.watch(at_point)
+    try:
+        yield
+    finally:
+        faults.watch(None)
+        runner.TICK_S = before
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    loop.set_exception_handler(lambda _loop, _context: None)
+    for _ in range(10):
+        there = asyncio.all_tasks(loop)
+        if not there:
+            break
+        for task in there:
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+
+
+def tell(seed: int) -> History:
+    """Tell the history of ``seed``. A failure names the command that tells it again, and what happened."""
+    folder = Path(tempfile.mkdtemp(prefix="sky-simulation-", dir=_fast()))
+    try:
+        history = History(seed, folder)
+        try:
+            history.tell()
+        except Exception as error:
+            error.add_note(f"scripts/soak --replay {seed}  tells this history again.")
+            error.add_note("\n".join(history.world.told))
+            raise
+        return history
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fast() -> str | None:
+    """Where a file is in memory, if there is such a place."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

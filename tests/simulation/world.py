@@ -1,0 +1,231 @@
+"""Several daemons on one database, a cloud, and the agents on its machines, in one process on virtual time.
+
+Decides: what exists, and what the network and the disks do at a moment. Never: what is asked for, or what
+must hold. Follows: the database's file, the cloud and the agents outlive every daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from tests.databases import fresh
+from tests.simulation.agent import SimAgent, Truth
+from tests.simulation.cloud import kind_of
+from tests.simulation.daemon import HERE, Daemon
+from tests.simulation.virtual import VirtualLoop
+
+from sky.domain.errors import Busy, StorageFull
+from sky.kit.clock import ManualClock
+from sky.providers.base import LaunchOrder, Machine
+from sky.providers.fake.cloud import FakeCloud, Pace, fake_offer, regions
+from sky.providers.registry import Registry
+from sky.server import wiring
+from sky.store.commits import Committed
+from sky.wire import agent as wire
+
+Call = tuple[str, str]
+Answer = tuple[float, wire.Outcome]
+
+
+class Violation(AssertionError):
+    """Something that was promised does not hold."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """Chances from 0 to 1; all 0 is a world in which everything is well."""
+
+    disk: float = 0.0
+    repeats: float = 0.0
+    slow_line: float = 0.0
+    slow_call: float = 0.0
+    lost_wake: float = 0.0
+
+
+class Elsewhere:
+    """The clock of the cloud, which nobody here can set."""
+
+    def __init__(self, here: ManualClock) -> None:
+        self._here = here
+        self._start_us = here.now_us()
+
+    def now_us(self) -> int:
+        return self._start_us + round(self._here.monotonic_s() * 1_000_000)
+
+    def monotonic_s(self) -> float:
+        return self._here.monotonic_s()
+
+
+class World:
+    """What is there. ``told`` is what happened, for whoever reads a failure."""
+
+    def __init__(self, folder: Path, chance: random.Random, daemons: int) -> None:
+        self.folder = folder
+        self.random = chance
+        self.clock = ManualClock()
+        self.loop = VirtualLoop(self.clock)
+        self.loop.set_task_factory(_task)
+        self.loop.set_exception_handler(self._broke)
+        self.nowhere = contextvars.copy_context()
+        self.url = fresh(folder / "sky.db")
+        self._eyes = _eyes(self.url)
+        self.faults = Faults()
+        self.slots, self.spare = chance.randint(1, 3), chance.choice((0, 0, 2))
+        self.shared = daemons > 1
+        self.told: list[str] = []
+        self.truth: dict[str, Truth] = {}
+        self.agents: dict[str, SimAgent] = {}
+        self.answer: Callable[[wire.WorkItem], Answer] = _succeed
+        self.violations: list[str] = []
+        self._under_way: dict[Call, Daemon | None] = {}
+        pace = Pace(
+            boot_s=chance.choice((0.0, 3.0, 20.0)),
+            list_after_s=chance.choice((0.0, 0.0, 5.0, 30.0)),
+            end_s=chance.choice((0.0, 2.0, 20.0)),
+        )
+        self.cloud = FakeCloud(Elsewhere(self.clock), pace=pace)
+        self.cloud.offers = regions(fake_offer(spot_micro=10), ["north", "south"])
+        self.cloud.on_launch = self._launched
+        self.cloud.on_end = self._ended
+        self.registry = Registry([kind_of(self)])
+        self.rules = wiring.rules_of(self.registry, lambda credentials: repr(credentials).encode())
+        self.daemons = [Daemon(self, number) for number in range(daemons)]
+
+    def close(self) -> None:
+        """End for good."""
+        for daemon in self.daemons:
+            if daemon.alive:
+                daemon.db.close()
+        self._eyes.close()
+
+    # ── chance ──────────────────────────────────────────────────────────────────────────────────
+
+    def chance(self, share: float) -> bool:
+        """Whether something happens that happens in so many of all cases."""
+        return share > 0 and self.random.random() < share
+
+    def delay_s(self) -> float:
+        """How long a message of a connection is on its way."""
+        return self.random.choice((0.05, 0.5, 2.0)) if self.chance(self.faults.slow_line) else 0.0
+
+    def call_s(self) -> float:
+        """How long a call to the cloud is on its way, in one direction."""
+        if self.chance(self.faults.slow_call):
+            return self.random.choice((0.1, 1.0, 5.0, 30.0, 130.0))
+        return 0.0
+
+    # ── what happens to it ──────────────────────────────────────────────────────────────────────
+
+    def say(self, what: str) -> None:
+        """Note what happened."""
+        self.told.append(f"{self.clock.monotonic_s():9.2f}  {what}")
+
+    def wrong(self, what: str) -> None:
+        """Something does not hold; the history ends with it."""
+        self.violations.append(what)
+
+    def _broke(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A task ended with an error that nobody asked for, or a timer raised."""
+        error = context.get("exception")
+        if error is not None and not isinstance(error, Busy | StorageFull):
+            self.wrong(f"{context['message']}: {type(error).__name__}: {error}")
+
+    def committed(self, by: Daemon, committed: Committed) -> None:
+        """Tell the other daemons, unless that is lost."""
+        keys = tuple(key for key in committed.keys if key.startswith("~"))
+        for other in self.daemons if keys and self.shared else ():
+            if other is not by and other.alive and not self.chance(self.faults.lost_wake):
+                self.loop.call_soon(other.hear, keys, context=self.nowhere)
+
+    def calls(self, by: Daemon | None, call: Call) -> None:
+        """A daemon begins a call that changes something: no other one may be at the same."""
+        other = self._under_way.get(call)
+        if other is not None and other is not by and other.alive:
+            self.wrong(f"daemons {other.number} and {by and by.number} are both at {call}")
+        self._under_way[call] = by
+
+    def called(self, call: Call) -> None:
+        """That call has its answer."""
+        self._under_way.pop(call, None)
+
+    def begins(self, truth: Truth) -> None:
+        """An agent begins an execution."""
+        if truth.execution in self.truth:
+            self.wrong(f"execution {truth.execution} was begun a second time")
+        self.truth[truth.execution] = truth
+
+    async def _launched(self, order: LaunchOrder, _machine: Machine) -> None:
+        self.agents[order.tag] = one = SimAgent(self, order.tag)
+        self.loop.call_later(self.cloud.pace.boot_s, one.start, context=self.nowhere)
+
+    async def _ended(self, tag: str) -> None:
+        if tag in self.agents:
+            self.agents[tag].die()
+
+    def live_agents(self) -> list[SimAgent]:
+        """Those whose machine is there."""
+        return [one for one in self.agents.values() if not one.over]
+
+    # ── what can be seen from outside ───────────────────────────────────────────────────────────
+
+    def query(self, sql: str, *values: Any) -> list[Any]:
+        """Rows, as they are committed."""
+        return self._eyes.query(sql, values)
+
+
+class _SqliteEyes:
+    """A connection of our own, which only looks."""
+
+    def __init__(self, path: str) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA query_only=ON")
+
+    def query(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _OtherEyes:
+    """The same on another database."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url)
+
+    def query(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        with self._engine.connect() as connection:
+            found = connection.exec_driver_sql(sql.replace("?", "%s"), values)
+            return [tuple(row) for row in found]
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _eyes(url: str) -> Any:
+    return _SqliteEyes(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else _OtherEyes(url)
+
+
+def _task(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+    """A task, known to the daemon that it belongs to."""
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **more)
+    context = more.get("context")
+    here = HERE.get() if context is None else context.get(HERE)
+    if here is not None:
+        here.began(task)
+    return task
+
+
+def _succeed(item: wire.WorkItem) -> Answer:
+    result = b"ran:" + (item.args or b"")
+    return 0.0, wire.Outcome(execution=item.execution, state="succeeded", seconds=0.0, ago_s=0.0, result=result)
+
+
