@@ -27,10 +27,10 @@ class Pages:
 
         if not panel.entries:
             return
-        title = _plain(panel.title)
+        title = plain(panel.title)
         console.print()
         console.print(Text(TITLES.get(title, title) + ":", style="bold"))
-        labelled = [(_label(entry), _description(entry)) for entry in panel.entries]
+        labelled = [(label_of(entry), description_of(entry)) for entry in panel.entries]
         if panel.format == "command":
             labelled = [
                 (label, description.partition(". ")[0].rstrip(".") + ".") for label, description in labelled
@@ -43,13 +43,13 @@ class Pages:
         """The line that shows the order of words."""
         from rich.text import Text
 
-        text = _plain(usage).removeprefix("Usage:").strip()
+        text = plain(usage).removeprefix("Usage:").strip()
         if text:
             console.print(Text.assemble(("Usage: ", "bold"), text))
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         """What the command does."""
-        text = _plain(description)
+        text = plain(description)
         if text:
             for paragraph in text.split("\n\n"):
                 joined = " ".join(paragraph.split())
@@ -70,7 +70,8 @@ def _entry(console: Console, label: str, description: str, columns: int) -> None
         console.print(margin + line)
 
 
-def _label(entry: HelpEntry) -> str:
+def label_of(entry: HelpEntry) -> str:
+    """How an option or an argument is written."""
     if entry.positional_label and not entry.names:
         return entry.positional_label
     names = (*entry.positive_shorts, *entry.positive_names)
@@ -80,8 +81,9 @@ def _label(entry: HelpEntry) -> str:
     return ", ".join((label, *entry.negative_names))
 
 
-def _description(entry: HelpEntry) -> str:
-    said = [_plain(entry.description)]
+def description_of(entry: HelpEntry) -> str:
+    """What it is for, what it may be, and what it is unless said."""
+    said = [plain(entry.description)]
     if entry.choices:
         said.append(f"One of: {', '.join(entry.choices)}.")
     if entry.required:
@@ -91,11 +93,12 @@ def _description(entry: HelpEntry) -> str:
     return " ".join(part for part in said if part)
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """The text of something that is made to be printed, without its looks."""
     if value is None:
         return ""
     text = getattr(value, "plain", None)
     if isinstance(text, str):
         return text.rstrip()
     inner = getattr(value, "primary_renderable", None)
-    return _plain(inner) if inner is not None else str(value).rstrip()
+    return plain(inner) if inner is not None else str(value).rstrip()
