@@ -25,13 +25,13 @@ import pytest
 import pytest_asyncio
 from tests.providers.sshd import Sshd, make_key, run, serving
 
+from sky.kit import agent_package
 from sky.kit.clock import SystemClock
 from sky.providers.base import AgainLater, AgentSetup, Context, Kind, LaunchOrder, Machine, Refused, Setup
 from sky.providers.contract import ProviderContract
 from sky.providers.registry import check_config
 from sky.providers.ssh import pool
 from sky.providers.ssh.gpus import Gpus, gpus_of
-from sky.providers.ssh.machines import _digest_now
 from sky.providers.ssh.provider import SshProvider
 from sky.providers.ssh.records import Records
 
@@ -294,7 +294,7 @@ def refused_as(uid: int, *tried: str | Path) -> str:
 
 def has_the_agent(folder: Path, home: Path, uid: int) -> None:
     """An account's environment with the agent, as if it had been installed there before."""
-    python = home / ".skyfleet/deployment/agents" / _digest_now() / "venv/bin/python"
+    python = home / ".skyfleet/deployment/agents" / agent_package.digest()[:16] / "venv/bin/python"
     python.parent.mkdir(parents=True)
     minor = f"python{sys.version_info.major}.{sys.version_info.minor}"
     paths = f"PYTHONPATH={folder}/src:{folder}/packages"

@@ -65,5 +65,22 @@ def installer(machine: str) -> Path | None:
         return None
 
 
+@cache
+def digest() -> str:
+    """The package's SHA-256."""
+    return hashlib.sha256(wheel()).hexdigest()
+
+
+@cache
+def installer_digest() -> tuple[str, str]:
+    """The kind of machine that ``installer`` has one for, and its SHA-256; both empty when there is none."""
+    machine = f"{platform.system()}-{platform.machine()}"
+    found = installer(machine)
+    if found is None:
+        return "", ""
+    with found.open("rb") as file:
+        return machine, hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _digest(content: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

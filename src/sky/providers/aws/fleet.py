@@ -54,7 +54,7 @@ class Fleet:
     async def launch(self, order: LaunchOrder) -> Found:
         """The machine of that tag, bought or started if there is none."""
         region = order.offer.region or self._config.regions[0]
-        told = user_data(order, self._config.daemon_url)
+        told = await asyncio.to_thread(user_data, order, self._config.daemon_url)
         known = _latest(await self._in(region, node=order.tag))
         if known is not None and (order.disk is None or state_of(known) != "stopped"):
             return Found(region, known)

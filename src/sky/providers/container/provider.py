@@ -230,7 +230,7 @@ class ContainerProvider:
         """Give a container what it runs, and start it. Twice is once."""
         name = body.name_of(self._deployment, order.tag)
         try:
-            files = body.files(order, url)
+            files = await asyncio.to_thread(body.files, order, url)
             media = "application/x-tar"
             await engine.ask("PUT", f"/containers/{name}/archive", {"path": "/"}, files, media=media)
             await engine.post(f"/containers/{name}/start")

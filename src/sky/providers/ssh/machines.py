@@ -8,11 +8,9 @@ Follows: the host of a node is written down before it is asked, and forgotten wh
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from functools import cache
 from typing import Any, TypeVar
 
 from sky.domain.money import to_micro
@@ -177,7 +175,7 @@ class Machines:
         faults.point("ssh.launch.prepared")
         spec: dict[str, Any] = {"envs": f"{prepared.base}/envs"} | order.agent.spec
         told = replace(order, agent=replace(order.agent, spec=spec))
-        program = script(told, ".", url=url, shared=SHARED)
+        program = await asyncio.to_thread(script, told, ".", url=url, shared=SHARED)
         gpus = int(order.offer.specific.get("gpus", 0)), int(order.offer.specific.get("gpus_total", 0))
         begun = await host.ask(commands.begin(order.tag, program, agents, *gpus, tunnel=tunnel))
         if (refusal := begun.refusal()) is not None:
@@ -325,12 +323,7 @@ async def _bring(host: Reached, prepared: Prepared, agents: str) -> None:
 
 async def _digest() -> str:
     """A name for the agent's package as it is in this release."""
-    return await asyncio.to_thread(_digest_now)
-
-
-@cache
-def _digest_now() -> str:
-    return hashlib.sha256(agent_package.wheel()).hexdigest()[:16]
+    return (await asyncio.to_thread(agent_package.digest))[:16]
 
 
 def _told(failures: list[HostFailure]) -> str:
