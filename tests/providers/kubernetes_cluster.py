@@ -76,6 +76,7 @@ class Cluster:
         self.undecided = False
         self.kubelet = True
         self.status: Item | None = None
+        self.lines: set[aiohttp.web.WebSocketResponse] = set()
         self._handler = _Emulated()
         self._handler.world = self
         self._server = Server(self._handler)
@@ -85,9 +86,18 @@ class Cluster:
             self._handler.resources[f"v1/{plural}"] = {}
 
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
         await self._handler.__aenter__()
         await self._server.__aenter__()
         return self
+
+    def cut(self) -> int:
+        """All lines to ports of pods are lost; how many there were."""
+        for line in (lines := list(self.lines)):
+            transport = line._req.transport if line._req is not None else None
+            assert transport is not None
+            asyncio.run_coroutine_threadsafe(_aborted(transport), self._loop).result(10)
+        return len(lines)
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
@@ -178,10 +188,49 @@ class Cluster:
                 return _status(trouble.status, trouble.message, headers=trouble.headers)
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return _status(401, "Unauthorized")
+        if request.url.path.endswith("/portforward"):
+            return await self._forwarded(request)
         answer = await self._served(request, store)
         if trouble is not None and request._raw_request is not None and request._raw_request.transport:
             request._raw_request.transport.abort()
         return answer
+
+    async def _forwarded(self, request: Request) -> aiohttp.web.StreamResponse:
+        """A socket that leads to a port of a pod, as a kubelet has it: the byte before each message says if
+        it is content or what went wrong, and the first message of either is the port's number."""
+        name, port = request.url.path.split("/")[-2], int(request.params["ports"])
+        pods = [pod for pod in self.all("pods") if pod["metadata"]["name"] == name]
+        if not pods or request._raw_request is None:
+            return _status(404, f'pods "{name}" not found')
+        line = aiohttp.web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await line.prepare(request._raw_request)
+        assert line.ws_protocol == "v4.channel.k8s.io"
+        for channel in (0, 1):
+            await line.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError as error:
+            await line.send_bytes(b"\1" + f"connecting to port {port}: {error}".encode())
+            await line.close()
+            return line
+        self.lines.add(line)
+
+        async def down() -> None:
+            while content := await reader.read(1 << 16):
+                await line.send_bytes(b"\0" + content)
+            await line.close()
+
+        back = asyncio.ensure_future(down())
+        try:
+            async for message in line:
+                assert message.data[0] == 0
+                writer.write(message.data[1:])
+        finally:
+            self.lines.discard(line)
+            back.cancel()
+            writer.close()
+            await asyncio.gather(back, return_exceptions=True)
+        return line
 
     async def _served(self, request: Request, store: Store) -> aiohttp.web.StreamResponse:
         plural = "" if request.resource is None else str(request.resource.plural)
@@ -390,6 +439,10 @@ def running_beside(cluster: Cluster) -> Iterator[Cluster]:
     finally:
         ended.set()
         thread.join(20)
+
+
+async def _aborted(transport: asyncio.Transport) -> None:
+    transport.abort()
 
 
 def _selects(part: str, item: Item) -> bool:

@@ -6,6 +6,7 @@ that nothing is left. Never: installs the agent's package, which the cluster's i
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import urllib.request
@@ -124,3 +125,34 @@ def test_a_pod_that_cannot_start_is_told_with_what_the_cluster_says(
         cluster.status = None
         skyc("compute", "delete", "broken", "--yes").check()
     until(lambda: not cluster.all("pods"), "its pod is gone")
+
+
+def test_pods_that_can_dial_nobody_are_come_to_by_port_forward(
+    cluster: Cluster, daemon: RunningDaemon, skyc: Sky
+) -> None:
+    """Their lines are cut, and the daemon is killed: they are laid anew, and the same node goes on."""
+    skyc(
+        *("provider", "add", "inner", "--kind", "kubernetes", "--credential", "kubeconfig=@kubeconfig"),
+        *("--config", "tunnel=true", "--config", "grace_seconds=3"),
+    ).check()
+    with sky.Compute(
+        provider="inner", cpus=1, url=daemon.url, name="shut-in", quiet=True, delete_on_exit=True
+    ) as compute:
+        folder = told() >> compute
+        [node] = nodes(daemon, "shut-in")
+        assert node["provider_binding"]["tunnel"] == "by port-forward"
+        for secret in cluster.all("secrets"):
+            program = base64.b64decode(secret["data"]["start.sh"]).decode()
+            assert daemon.url not in program, "it was told no address of the daemon's"
+        assert len(cluster.lines) > 1, "the agent has one, and others wait"
+        assert cluster.cut() > 1
+        assert (told() >> compute) == folder
+        waiting = compute.submit(told())
+        daemon.kill()
+        daemon.start()
+        assert waiting.result(WAIT_S) == folder
+        done = skyc("compute", "exec", "shut-in", "--", "echo", "by its lines").check()
+        assert done.out == "by its lines\n"
+        [same] = nodes(daemon, "shut-in")
+        assert same["id"] == node["id"]
+    until(lambda: not cluster.all("pods") and not cluster.lines, "everything is gone")

@@ -1,14 +1,15 @@
 """Connections that this process makes to itself for somebody else.
 
-Decides: which of its own sockets those are. Never: opens one. Follows: a door that lets in whoever runs as
+Decides: which of its own sockets those are. Never: keeps one. Follows: a door that lets in whoever runs as
 our own user asks here first; what comes through a tunnel is nobody, although the socket is ours.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 _lent: set[tuple[str, int]] = set()
 
@@ -31,6 +32,25 @@ def lending(host: str) -> Generator[socket.socket]:
         yield opened
     finally:
         _lent.discard(name)
+
+
+@asynccontextmanager
+async def lent_connection(
+    host: str, port: int, seconds: float
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection that is lent, made within ``seconds``. Raises OSError, TimeoutError."""
+    with lending(host) as ours:
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.get_running_loop().sock_connect(ours, (host, port))
+        except BaseException:
+            ours.close()
+            raise
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
 
 
 def is_lent(peer: tuple[str, int]) -> bool:

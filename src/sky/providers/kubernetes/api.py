@@ -22,6 +22,7 @@ from sky.providers.kubernetes.tokens import Tokens
 
 CALL_S_MAX = 15.0
 CONNECT_S_MAX = 5.0
+FORWARD_PROTOCOL = "v4.channel.k8s.io"
 PAGE = 250
 PAGES_MAX = 400
 ANSWER_BYTES_MAX = 64 << 20
@@ -162,6 +163,39 @@ async def calling(access: Access, tokens: Tokens) -> AsyncGenerator[Api]:
     timeout = aiohttp.ClientTimeout(total=CALL_S_MAX, connect=CONNECT_S_MAX)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
         yield Api(session, access, tokens)
+
+
+@asynccontextmanager
+async def laying(
+    access: Access, tokens: Tokens, path: str, port: int
+) -> AsyncGenerator[aiohttp.ClientWebSocketResponse | None]:
+    """A socket that leads to a port of the pod at ``path``; None: it is not there. Raises ProviderError."""
+    word = await tokens.header()
+    where = f"{access.server} (port-forward {path})"
+    timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S_MAX)
+    async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
+        try:
+            socket = await session.ws_connect(
+                f"{access.server}{path}/portforward",
+                params={"ports": str(port)},
+                protocols=(FORWARD_PROTOCOL,),
+                headers={} if word is None else {"Authorization": word},
+                ssl=tokens.tls if tokens.tls is not None else True,
+                server_hostname=access.server_name if tokens.tls is not None else None,
+                proxy=access.proxy,
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status == 404:
+                yield None
+                return
+            if error.status == 401:
+                tokens.forget()
+            may = "; allow it pods/portforward (get, create)" if error.status in (401, 403) else ""
+            raise AgainLater(f"{where}: HTTP {error.status}{may}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise AgainLater(f"{where}: {error}", DOWN_S) from error
+        async with socket:
+            yield socket
 
 
 def part(text: str) -> str:

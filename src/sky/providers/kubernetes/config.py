@@ -47,7 +47,8 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     How it is reached: the credential ``kubeconfig``; else ``in_cluster``, the account of the pod that the
     daemon runs in; else the file ``kubeconfig_file`` of the daemon's computer (KUBECONFIG or ~/.kube/config
-    when that is not set either), at ``context``. ``daemon_url``: where pods reach the daemon.
+    when that is not set either), at ``context``. ``daemon_url``: where pods reach the daemon; ``tunnel``:
+    they reach it nowhere, and the daemon comes to them by port-forward.
 
     ``environment``: variables of every pod; no place for secrets. ``run_as_user``: pods run as that user, and
     with nothing that the strictest of the pod security standards forbids. ``unschedulable_seconds``: how long
@@ -59,6 +60,7 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     in_cluster: bool = False
     namespace: Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] | None = None
     daemon_url: Annotated[str, Meta(max_length=512, pattern=r"^https?://[^/\s]+(/\S*)?$")] | None = None
+    tunnel: bool = False
 
     image: Text | None = None
     image_pull_secrets: tuple[Name, ...] = ()
@@ -98,6 +100,10 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.in_cluster and (self.kubeconfig_file or self.context):
             msg = "in_cluster is the account of the daemon's own pod: leave kubeconfig_file and context out"
             raise ValueError(msg)
+        if self.tunnel and self.daemon_url is not None:
+            raise ValueError(
+                "tunnel is for pods that cannot dial the daemon: leave daemon_url out, or tunnel"
+            )
         if self.storage_class is not None and self.disk_gb is None:
             msg = "storage_class is for disks, which are kept when disk_gb says how large each is"
             raise ValueError(msg)

@@ -18,6 +18,7 @@ import msgspec
 
 from sky.domain.offer import Offer
 from sky.providers.base import LaunchOrder, Refused
+from sky.providers.kubernetes import relay
 from sky.providers.kubernetes.config import KubernetesConfig
 from sky.providers.kubernetes.shape import Item, mapping
 
@@ -25,6 +26,8 @@ MARK = "skyfleet/"
 DEPLOYMENT, TAG, PROVIDER, DISK = f"{MARK}deployment", f"{MARK}node", f"{MARK}provider", f"{MARK}disk"
 HOLDER = f"{MARK}holder"
 """On a disk: the tag of the machine that has it."""
+TUNNEL = f"{MARK}tunnel"
+"""On a pod that cannot dial the daemon: the port at which the daemon comes to it."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 CONTAINER = "node"
 SCRIPT = "start.sh"
@@ -111,6 +114,7 @@ def pod(config: KubernetesConfig, owner: Owner, order: LaunchOrder) -> Item:
             **config.annotations,
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
             TAG: order.tag,
+            **({TUNNEL: str(relay.port_of(name))} if config.tunnel else {}),
         },
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

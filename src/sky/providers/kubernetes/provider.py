@@ -24,8 +24,9 @@ from sky.kit.clock import SECOND_US
 from sky.providers import bootstrap
 from sky.providers.base import AgainLater, Capabilities, Kind, LaunchOrder, Machine, Provider, Refused, Setup
 from sky.providers.kubernetes import access as accesses
-from sky.providers.kubernetes import manifests, reading
-from sky.providers.kubernetes.api import Api, Conflict, calling, part
+from sky.providers.kubernetes import manifests, reading, relay
+from sky.providers.kubernetes import tunnel as tunnels
+from sky.providers.kubernetes.api import Api, Conflict, calling, laying, part
 from sky.providers.kubernetes.config import KubernetesConfig
 from sky.providers.kubernetes.offers import nodes_of, offers_of
 from sky.providers.kubernetes.shape import Item, at, many, mapping
@@ -66,6 +67,8 @@ class KubernetesProvider:
         self._clock = setup.context.clock
         self._owner = manifests.Owner(setup.context.deployment, setup.provider_id)
         self._known: tuple[accesses.Access, Tokens] | None = None
+        self._own_url = setup.context.own_url
+        self._last_url = ""
 
     async def offers(self) -> tuple[Offer, ...]:
         config, setup = self._config, self._setup
@@ -85,7 +88,7 @@ class KubernetesProvider:
     async def launch(self, order: LaunchOrder) -> Machine:
         if order.offer.price_micro(order.market) is None:
             raise Refused(f"{order.offer.instance_type} is not sold as {order.market}", "capability_mismatch")
-        program = bootstrap.script(order, f"{manifests.WORK_AT}/node", url=self._daemon(order))
+        program = await self._program(order)
         async with self._calls() as (api, access):
             pods = self._path(access, "pods")
             path = f"{pods}/{self._owner.name(order.tag)}"
@@ -113,14 +116,14 @@ class KubernetesProvider:
     async def machines(self) -> tuple[Machine, ...]:
         async with self._calls() as (api, access):
             pods = await api.all(self._path(access, "pods"), labelSelector=self._owner.selector())
-        return tuple(reading.machine(pod, access.context) for pod in pods)
+            return tuple(self._seen(pod, access) for pod in pods)
 
     async def find(self, tag: str) -> Machine | None:
         name = self._owner.name(tag)
         async with self._calls(asking=True) as (api, access):
             pod = await api.get(f"{self._path(access, 'pods')}/{name}")
             if pod is not None:
-                machine = reading.machine(pod, access.context)
+                machine = self._seen(pod, access)
                 if machine.state != "pending":
                     return machine
                 said = reading.latest(await self._events(api, access, name), machine.reason)
@@ -184,7 +187,7 @@ class KubernetesProvider:
             pod = seen
             where, said = reading.placing(pod)
         if where == "placed":
-            return reading.machine(pod, access.context)
+            return self._seen(pod, access)
         if where == "waits":
             raise AgainLater("the cluster's scheduler has not said yet where the pod can run", WAITS_AGAIN_S)
         if where == "queued":
@@ -205,6 +208,39 @@ class KubernetesProvider:
         await api.remove(path, {"gracePeriodSeconds": 0, "preconditions": seen})
         if await api.get(path) is not None:
             raise AgainLater("the pod is given up, and still there", 1.0)
+
+    # ── tunnels ─────────────────────────────────────────────────────────────────────────────────
+
+    def _seen(self, pod: Item, access: accesses.Access) -> Machine:
+        """The machine that a pod is. One of ours that cannot dial us gets its lines, as long as it lives."""
+        machine = reading.machine(pod, access.context)
+        port = at(pod, "metadata", "annotations", manifests.TUNNEL)
+        ours = machine.provider_id == self._owner.provider_id
+        if port is None or not ours or at(pod, "status", "phase") != "Running" or machine.state == "gone":
+            return machine
+        path, tokens = f"{self._path(access, 'pods')}/{pod['metadata']['name']}", self._tokens(access)
+        tunnel = tunnels.of(
+            self._setup.provider_id,
+            machine.id,
+            lambda: tunnels.Tunnel(
+                path,
+                lambda: laying(access, tokens, path, int(port)),
+                self._own_url or (lambda: self._last_url),
+            ),
+        )
+        tunnel.want()
+        return replace(machine, binding={**machine.binding, "tunnel": tunnel.failure or "by port-forward"})
+
+    def _tokens(self, access: accesses.Access) -> Tokens:
+        return self._known[1] if self._known is not None else Tokens(access, self._clock)
+
+    async def _program(self, order: LaunchOrder) -> str:
+        """What the pod runs. Raises Refused where it could not reach the daemon."""
+        port = relay.port_of(self._owner.name(order.tag)) if self._config.tunnel else None
+        url = self._daemon(order) if port is None else relay.agent_url(port)
+        self._last_url = order.agent.url
+        text = await asyncio.to_thread(bootstrap.script, order, f"{manifests.WORK_AT}/node", url=url)
+        return text if port is None else relay.prelude(port) + text
 
     # ── disks ───────────────────────────────────────────────────────────────────────────────────
 
@@ -292,7 +328,7 @@ class KubernetesProvider:
         url = self._config.daemon_url or order.agent.url
         host = urlsplit(url).hostname or ""
         if self._config.daemon_url is None and _is_loopback(host):
-            told = "start the daemon with --host and an address that pods reach, or set daemon_url"
+            told = "start the daemon with --host and an address that pods reach, set daemon_url, or tunnel"
             msg = f"config.daemon_url: pods cannot reach the daemon at {url}; {told}"
             raise Refused(msg, "invalid_request", field="config.daemon_url")
         return url.rstrip("/")

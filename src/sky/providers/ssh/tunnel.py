@@ -17,7 +17,7 @@ import structlog
 from asyncssh.constants import OPEN_RESOURCE_SHORTAGE
 
 from sky.kit import backoff
-from sky.kit.lent import lending
+from sky.kit.lent import lent_connection
 from sky.providers.ssh.failure import HostFailure
 from sky.providers.ssh.hosts import Reached
 
@@ -159,22 +159,13 @@ class Tunnel:
         try:
             parts = urlsplit(self._daemon_url())
             host, port = parts.hostname or LOOPBACK, parts.port or 80
-            with lending(host) as ours:
-                try:
-                    async with asyncio.timeout(CONNECT_SECONDS):
-                        await asyncio.get_running_loop().sock_connect(ours, (host, port))
-                except BaseException:
-                    ours.close()
-                    raise
-                answers, asks = await asyncio.open_connection(sock=ours)
+            async with lent_connection(host, port, CONNECT_SECONDS) as (answers, asks):
                 try:
                     async with asyncio.TaskGroup() as both:
                         both.create_task(_pump(reader, asks))
                         both.create_task(_pump(answers, writer))
                 except* _FAILED as failures:
                     raise failures.exceptions[0] from None
-                finally:
-                    asks.close()
         except (OSError, asyncssh.Error, TimeoutError) as error:
             _log.debug("tunnel.stream_lost", host=self._host.name, why=str(error))
         finally:
