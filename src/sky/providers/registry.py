@@ -23,6 +23,7 @@ from sky.providers.container.provider import ContainerProvider
 from sky.providers.fake.provider import FakeProvider, separate_worlds
 from sky.providers.kubernetes import provider as kubernetes
 from sky.providers.local.provider import LocalProvider
+from sky.providers.skypilot import provider as skypilot
 from sky.providers.ssh.provider import SshProvider
 
 ENTRY_POINTS = "skyfleet.providers"
@@ -86,6 +87,7 @@ def standard(environ: Mapping[str, str] = os.environ) -> Registry:
         kubernetes.KIND.kind: kubernetes.KIND,
         SshProvider.kind: Kind.of(SshProvider),
         AwsProvider.kind: Kind.of(AwsProvider),
+        skypilot.KIND.kind: skypilot.KIND,
     }
     if environ.get(FAKE_VARIABLE) == "1":
         kinds[FakeProvider.kind] = separate_worlds()

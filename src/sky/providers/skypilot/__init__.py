@@ -1,0 +1,1 @@
+"""Clusters of a SkyPilot API server as machines. Start reading at ``provider``."""
