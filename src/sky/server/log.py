@@ -1,8 +1,8 @@
 """How the daemon logs: one JSON object a line, with secrets masked.
 
-Decides: the form of a line. Never: what is worth one, or fails whoever logs. Follows: a value under a name
-that says it is a secret never reaches the log, nor does one that is known or looks like a secret, wherever it
-stands; a line for which the disk has no room is lost.
+Decides: the form of a line, and that journald is told how severe it is. Never: what is worth one, or fails
+whoever logs. Follows: a value under a name that says it is a secret never reaches the log, nor does one that
+is known or looks like a secret, wherever it stands; a line for which the disk has no room is lost.
 """
 
 from __future__ import annotations
@@ -64,9 +64,28 @@ class _Lines:
         """Nothing is kept back."""
 
 
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+"""What syslog calls the levels."""
+
+
+def _to_journal() -> bool:
+    """Whether what is said on stderr goes to journald, which names the file that it reads."""
+    try:
+        found = os.fstat(STDERR)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def _with_priority(_logger: Any, method: str, line: str) -> str:
+    """The line as journald takes it: with how severe it is before it, which is then not part of the line."""
+    return f"<{PRIORITIES.get(method, 6)}>{line}"
+
+
 def configure(level: str) -> None:
     """Send everything that is logged to stderr."""
     lines = cast("TextIO", _Lines())
+    journal: list[Any] = [_with_priority] if _to_journal() else []
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -75,6 +94,7 @@ def configure(level: str) -> None:
             structlog.processors.format_exc_info,
             _mask,
             structlog.processors.JSONRenderer(serializer=_dump),
+            *journal,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS.get(level, logging.INFO)),
         logger_factory=structlog.WriteLoggerFactory(file=lines),
