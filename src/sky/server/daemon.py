@@ -24,14 +24,16 @@ import structlog
 import uvicorn
 
 from sky.api.app import build_app
+from sky.domain import price_list
 from sky.domain.errors import SkyError
+from sky.domain.price_list import PriceListError
 from sky.kit import supervise
 from sky.kit.clock import SteadyClock, SystemClock
 from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.presence import Presence
 from sky.reconcile.status import Costs
-from sky.server import log, notify, settings, wiring
+from sky.server import log, notify, prices, settings, wiring
 from sky.server.catalogue import CatalogueError
 from sky.server.doors import Door, StartError, opened
 from sky.server.ending import Ending
@@ -67,11 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _owned(chosen.home), opened(chosen) as doors:
             chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+            price_list.use(prices.read(chosen.price_list))
             upgrade(chosen.database_url)
             uvicorn_loop = uvicorn.Config(app="", loop="auto").get_loop_factory()
             with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
                 runner.run(serve(chosen, doors))
-    except (StartError, SettingsError, KeysError, UnusableDatabaseError, CatalogueError) as error:
+    except _WRONG_TO_START as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
     return 0
@@ -90,6 +93,16 @@ def _raise_file_limit() -> None:
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(FILES_MAX, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+_WRONG_TO_START = (
+    StartError,
+    SettingsError,
+    KeysError,
+    UnusableDatabaseError,
+    CatalogueError,
+    PriceListError,
+)
 
 
 class _Server(uvicorn.Server):

@@ -163,6 +163,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     catalogue: Annotated[
         Path | None, Meta(description="YAML file of what is sold. Unset: the one that comes along.")
     ] = None
+    price_list: Annotated[
+        Path | None,
+        Meta(
+            description="CSV file of what machines cost by list. Unset: the one that comes along. See "
+            "docs/offers.md."
+        ),
+    ] = None
     templates: Annotated[
         Path | None,
         Meta(description="Folder of YAML files, each a template of a paid job. Unset: the catalogue's only."),

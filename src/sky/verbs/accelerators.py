@@ -117,7 +117,7 @@ def _listed() -> Iterator[AcceleratorInfo]:
             spot_price=row.spot_price,
             region=row.region,
             source="list",
-            as_of=price_list.AS_OF,
+            as_of=price_list.as_of(),
         )
 
 

@@ -103,7 +103,7 @@ class Prices:
                 region=region,
                 on_demand_micro=price,
                 spot_micro=spot.get(kind),
-                specific={"price_as_of": "now" if kind in told else price_list.AS_OF},
+                specific={"price_as_of": "now" if kind in told else price_list.as_of()},
             )
 
     async def _spot(self, region: str) -> dict[str, int]:
