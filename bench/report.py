@@ -15,6 +15,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,10 +56,11 @@ WANTED: dict[str, str] = {
     "requests_memory_idle_mb": "120",
     "memory_after_50_requests_mb": "150",
     "status_idle_ms": "",
+    "status_of_50_idle_ms": "",
     "status_beside_50_launches_ms": "twice idle",
     "status_of_none_idle_ms": "",
     "launches_per_s": "",
-    "status_of_none_behind_3000_ms": "flat",
+    "status_of_none_behind_3000_ms": "twice idle",
     "memory_growth_3000_pending_mb": "flat",
     "cancel_3000_s": "",
     "node_noticed_s": "5",
@@ -238,7 +240,9 @@ def main() -> None:
         say("start …")
         start_rows.measure(sys.executable, chosen.rounds, ours)
         if "skypilot" in others:
-            start_rows.measure(others["skypilot"], chosen.rounds, noter(figures, "skypilot"))
+            with tempfile.TemporaryDirectory(prefix="skypilot-bench-") as home:
+                more = request_rows.peer_environment(Path(home))
+                start_rows.measure(others["skypilot"], chosen.rounds, noter(figures, "skypilot"), more)
     for number in range(chosen.rounds):
         if "http" in parts:
             say(f"http, round {number + 1} …")

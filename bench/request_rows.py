@@ -9,6 +9,7 @@ own SDK with the same program; the rows beside launches are ours alone.
 from __future__ import annotations
 
 import os
+import sqlite3
 import statistics
 import tempfile
 import time
@@ -93,8 +94,27 @@ def launch(target: Target, infra: str, number: int) -> None:
     target.ask("POST", "/launch", body)
 
 
+def with_clusters_of(make: Callable[[], Target], other: Target) -> Target:
+    """A daemon that has the clusters of another one, and nothing that is under way: no loop has notes of
+    them."""
+    target = make()
+    link = sqlite3.connect(target.home / "sky.db", timeout=30)
+    try:
+        link.execute("ATTACH ? AS other", (str(other.home / "sky.db"),))
+        with link:
+            for table in ("clusters", "computes", "nodes"):
+                link.execute(f"INSERT INTO {table} SELECT * FROM other.{table}")
+    except BaseException:
+        target.stop()
+        raise
+    finally:
+        link.close()
+    return target
+
+
 def alone(make: Callable[[], Target], note: Note) -> None:
-    """Ours: beside launches whose machines are booting, and behind launches that find no machines."""
+    """Ours: beside launches whose machines are booting, and as many clusters where none are; behind launches
+    that find no machines."""
     target = make()
     try:
         slow = {"kind": "fake", "name": SLOW, "config": {"boot_seconds": 3600}}
@@ -105,6 +125,11 @@ def alone(make: Callable[[], Target], note: Note) -> None:
         with ThreadPoolExecutor(ASKERS) as pool:
             list(pool.map(lambda number: launch(target, SLOW, number), range(LAUNCHES)))
             note("status_beside_50_launches_ms", looked(target))
+            copy = with_clusters_of(make, target)
+            try:
+                note("status_of_50_idle_ms", looked(copy))
+            finally:
+                copy.stop()
             before_mb = memory_mb(target.server_pids())
             note("status_of_none_idle_ms", named(target))
             began_s = time.perf_counter()

@@ -6,19 +6,25 @@ Follows: an interpreter that does nothing is timed too, and is part of every fig
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
-def seconds(command: list[str]) -> float:
+def seconds(command: list[str], environment: dict[str, str]) -> float:
     began_s = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=60, check=True)
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, env=environment, stdout=quiet, stdin=quiet, timeout=60, check=True)
     return time.perf_counter() - began_s
 
 
-def measure(python: str, rounds: int, note: Callable[[str, float], None]) -> None:
+def measure(
+    python: str, rounds: int, note: Callable[[str, float], None], more: Mapping[str, str] | None = None
+) -> None:
+    """``more``: what its environment has beside ours."""
+    environment = {**os.environ, **(more or {})}
     sky = str(Path(python).with_name("sky"))
     rows = {
         "python_ms": [python, "-c", "pass"],
@@ -26,6 +32,6 @@ def measure(python: str, rounds: int, note: Callable[[str, float], None]) -> Non
         "sky_help_ms": [sky, "--help"],
     }
     for row, command in rows.items():
-        seconds(command)
+        seconds(command, environment)
         for _ in range(rounds):
-            note(row, seconds(command) * 1000)
+            note(row, seconds(command, environment) * 1000)
