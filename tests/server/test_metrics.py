@@ -25,8 +25,8 @@ with urllib.request.urlopen(sys.argv[1], timeout=10) as answer:
     sys.stdout.write(str(answer.status))
 """
 LOOPS = {
-    "attempts", "clusters", "computes", "disks", "dispatch", "forget", "holds", "jobs", "nodes", "offers",
-    "requests", "retention", "sweep", "watch", "webhooks",
+    "attempts", "clusters", "collect", "computes", "disks", "dispatch", "forget", "holds", "jobs", "nodes",
+    "offers", "requests", "retention", "sweep", "watch", "webhooks",
 }  # fmt: skip
 
 
@@ -68,7 +68,6 @@ def test_requests_are_told_by_route_and_status(watched: Reachable) -> None:
         for _ in range(3):
             assert owner.get(f"/v1/computes/{name}").status_code == 404
         assert nobody.get(f"/v1/computes/{name}").status_code == 401
-        assert owner.request("PAINT", f"/{name}").status_code >= 400
         after = Numbers(owner)
     grown = {
         "sky_http_requests_total": 3,
@@ -80,7 +79,6 @@ def test_requests_are_told_by_route_and_status(watched: Reachable) -> None:
         assert after(series, **given) - before(series, **given) == many
     assert after("sky_http_requests_total", route=route, status="404") == 3
     assert after("sky_http_requests_total", method="GET", route="other", status="401") == 1
-    assert after("sky_http_requests_total", method="other") == 1
     assert after("sky_http_requests_open") == 1, "that is the one that asks"
     assert name not in after.text, "what somebody called something is nobody else's business"
 

@@ -22,6 +22,7 @@ from litestar.response.base import ASGIResponse
 from sky.api import dashboard, errors, metrics
 from sky.api.admin import accounts, sold
 from sky.api.admin import catalogue as admin_catalogue
+from sky.api.admin import garbage as admin_garbage
 from sky.api.agent import blobs as agent_blobs
 from sky.api.agent import connect, meet
 from sky.api.agent import package as agent_package
@@ -154,6 +155,7 @@ def build_app(unit: Services) -> Guard:
             *requests.ROUTES,
             *accounts.ROUTES,
             *admin_catalogue.ROUTES,
+            *admin_garbage.ROUTES,
             *sold.ROUTES,
             *agent_blobs.ROUTES,
             *connect.ROUTES,

@@ -18,6 +18,7 @@ from sky.api.masking import Masking
 from sky.api.meeting import Meetings
 from sky.api.selling import Selling, nothing_sold
 from sky.api.traffic import Traffic
+from sky.domain.keeping import USUAL, Keeping
 from sky.domain.provider import Rules
 from sky.domain.user import USER, Role
 from sky.kit.clock import Clock
@@ -73,7 +74,7 @@ class ApiSettings:
 @dataclass(frozen=True, slots=True)
 class Services:
     """A running daemon's parts. ``ready`` says whether it can serve; ``dependencies`` what it stands on;
-    ``counted`` what is counted of the loops."""
+    ``counted`` what is counted of the loops, and ``loops`` why each has nothing to do when that is so."""
 
     db: Database
     blobs: Blobs
@@ -90,5 +91,7 @@ class Services:
     channels: Channels = field(default_factory=Channels)
     gauges: Gauges = field(default_factory=Gauges)
     masking: Masking = field(default_factory=Masking)
+    keeping: Keeping = USUAL
     traffic: Traffic = field(default_factory=Traffic)
     counted: Callable[[], Iterable[Family]] = tuple
+    loops: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -1,7 +1,8 @@
-"""``sky admin backup``, ``restore``, ``migrate``: all that the daemon of SKY_HOME keeps, copied and compared.
+"""``sky admin backup``, ``restore``, ``migrate``: all that the daemon of SKY_HOME keeps, copied and compared;
+``gc``: what it need not keep.
 
-Decides: nothing; ``sky.server.upkeep`` does the work, in a process of its own. Never: stops a daemon, or
-overwrites anything. Follows: the exit code is that process's own.
+Decides: nothing; ``sky.server.upkeep`` copies, in a process of its own, and the daemon removes. Never: stops
+a daemon, or overwrites anything. Follows: the exit code is that process's own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sky.cli import output
 from sky.cli.admin_accounts import app
-from sky.cli.app import command
+from sky.cli.app import Output, command
+from sky.cli.connection import reading
+from sky.client import calls_admin as calls
 from sky.client import daemon
 
 MODULE = "sky.server.upkeep"
@@ -44,6 +48,31 @@ def migrate(url: Annotated[str, Parameter(name="URL", help="An empty database to
     Every row is read again and compared. The old database stays as it is.
     """
     return _run("migrate", url)
+
+
+@command(app, "sky admin gc --dry-run", "sky admin gc", instead=("clean", "prune", "collect"))
+def gc(
+    *,
+    dry_run: Annotated[bool, Parameter(help="Only tell what would go.")] = False,
+    output_: Output = "table",
+) -> int:
+    """Have removed now what is over for longer than the settings say, and what nothing names.
+
+    The daemon does that by itself, every few hours; it goes bit by bit, while the daemon serves.
+    """
+    with reading() as api:
+        told = api.send(calls.get_garbage() if dry_run else calls.collect_garbage())
+    if output_ == "json":
+        output.json(told)
+        return 0
+    rows = [(one.kind, one.count, one.bytes or None) for one in told.items if one.count]
+    if not rows:
+        output.note("nothing is to be removed")
+        return 0
+    output.table(("KIND", "COUNT", "BYTES"), rows)
+    if told.begun:
+        output.note("this is being removed; `sky admin gc --dry-run` shows what is left")
+    return 0
 
 
 def _run(*words: str) -> int:

@@ -24,6 +24,16 @@ def get_catalogue() -> Call[admin.CatalogueStatus]:
     return getting(_at("catalogue"), admin.CatalogueStatus)
 
 
+def get_garbage() -> Call[admin.GarbageReport]:
+    """What may be removed now."""
+    return getting(_at("garbage"), admin.GarbageReport)
+
+
+def collect_garbage() -> Call[admin.GarbageReport]:
+    """Have it removed now; said again, it is the same."""
+    return Call("POST", _at("garbage"), as_json(admin.GarbageReport))
+
+
 def create_account(create: admin.AccountCreate, key: str | None = None) -> Call[admin.Account]:
     """Make an account."""
     headers = keyed(key, IS_JSON)

@@ -20,6 +20,9 @@ class Attempts(InnerLoop):
     """One pass: read a compute's doubtful attempts, plan, write."""
 
     name: ClassVar[str] = "attempts"
+    idle: ClassVar[str] = (
+        "no call is in the hands of a node that fell silent, and none waits for the end of a cancel"
+    )
 
     def __init__(self, confirm_us: int = t.CANCEL_CONFIRM_US) -> None:
         self._confirm_us = confirm_us

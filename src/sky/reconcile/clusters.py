@@ -22,6 +22,7 @@ class Clusters(InnerLoop):
     """One pass: read a cluster with its compute and jobs, plan, write."""
 
     name: ClassVar[str] = "clusters"
+    idle: ClassVar[str] = "there are no clusters"
 
     def look(self, tx: Tx, key_id: str) -> Done:
         found = cluster_plans.view(tx.connection, key_id)

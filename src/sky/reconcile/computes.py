@@ -24,6 +24,7 @@ class Computes(InnerLoop):
     """One pass: read a compute and its nodes, plan, write."""
 
     name: ClassVar[str] = "computes"
+    idle: ClassVar[str] = "there are no computes"
 
     def __init__(self, token_hash: TokenHash) -> None:
         self._token_hash = token_hash

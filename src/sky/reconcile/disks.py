@@ -34,6 +34,7 @@ class Disks(OuterLoop):
     """One pass: read a disk with its compute, remove it at its provider, write that down."""
 
     name: ClassVar[str] = "disks"
+    idle: ClassVar[str] = "there are no disks that outlive their machines"
 
     def __init__(self, db: Database, clock: Clock, pool: ProviderPool) -> None:
         self._db = db

@@ -19,6 +19,7 @@ class Dispatch(InnerLoop):
     """One pass: read free places and the queue, plan, write."""
 
     name: ClassVar[str] = "dispatch"
+    idle: ClassVar[str] = "no call waits for a node"
 
     def look(self, tx: Tx, key_id: str) -> Done:
         view = work.dispatch_view(tx, key_id)

@@ -32,6 +32,7 @@ class Holds(OuterLoop):
     """One pass: give the console the order that is due, write what it answered."""
 
     name: ClassVar[str] = "holds"
+    idle: ClassVar[str] = "no console is owed an order"
 
     def __init__(self, db: Database, clock: Clock, bridge: Bridge) -> None:
         self._db = db

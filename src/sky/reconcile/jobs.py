@@ -22,6 +22,7 @@ class Jobs(InnerLoop):
     """One pass: read a job with its compute and tasks, plan, write."""
 
     name: ClassVar[str] = "jobs"
+    idle: ClassVar[str] = "there are no paid jobs"
 
     def __init__(self, rules: JobRules) -> None:
         self._rules = rules

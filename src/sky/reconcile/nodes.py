@@ -63,6 +63,7 @@ class Nodes(OuterLoop):
     """One pass: read a node and what its compute wants, plan, at most one call, write."""
 
     name: ClassVar[str] = "nodes"
+    idle: ClassVar[str] = "there are no nodes"
 
     def __init__(self, db: Database, clock: Clock, pool: ProviderPool, agent_for: AgentFor) -> None:
         self._db = db

@@ -28,6 +28,7 @@ class Offers(OuterLoop):
     """One pass: ask a provider for its offers, write them down."""
 
     name: ClassVar[str] = "offers"
+    idle: ClassVar[str] = "there are no providers"
 
     def __init__(self, pool: ProviderPool, clock: Clock) -> None:
         self._pool = pool

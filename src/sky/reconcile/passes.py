@@ -1,7 +1,8 @@
 """What a loop is, and what one pass of it says when it ends.
 
 Decides: those two shapes. Never: when a pass runs (``runner``).
-Follows: a pass ends with what it decided in words, which ``sky why`` shows.
+Follows: a pass ends with what it decided in words, which ``sky why`` shows; a loop without a key says with
+``idle`` why it has nothing to do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class InnerLoop(ABC):
     """A loop without outside effects: it reads, plans and writes inside one transaction."""
 
     name: ClassVar[str]
+    idle: ClassVar[str]
 
     @abstractmethod
     def look(self, tx: Tx, key_id: str) -> Done:
@@ -48,6 +50,7 @@ class OuterLoop(ABC):
     passes may be under way."""
 
     name: ClassVar[str]
+    idle: ClassVar[str]
     passes_max: ClassVar[int] = PASSES_AT_ONCE_MAX
 
     @abstractmethod

@@ -42,6 +42,7 @@ class Requests(InnerLoop):
     """One pass: begin a request, or see how far it has come."""
 
     name: ClassVar[str] = "requests"
+    idle: ClassVar[str] = "no request is open"
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules

@@ -47,6 +47,7 @@ class Retention(OuterLoop):
     """One pass: some lines or some files of one job whose time is over."""
 
     name: ClassVar[str] = "retention"
+    idle: ClassVar[str] = "no paid job has left files or lines"
 
     def __init__(self, db: Database, clock: Clock, keeper: Keeper | None, terms: Terms) -> None:
         self._db = db

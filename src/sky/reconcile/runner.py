@@ -179,6 +179,10 @@ class Runner:
                 self._ready[lane][key] = None
             self._pump()
 
+    def idle(self) -> Mapping[str, str]:
+        """Every loop, and why it has nothing to do when it has no key."""
+        return {name: loop.idle for name, loop in sorted(self._loops.items())}
+
     def families(self) -> Iterable[Family]:
         """What is counted of the loops."""
         age_s = None if self.ticked_s is None else self._clock.monotonic_s() - self.ticked_s

@@ -33,6 +33,7 @@ class Sweep(OuterLoop):
     """One pass: list a provider's machines, end one that no row owns: the one that was tried least."""
 
     name: ClassVar[str] = "sweep"
+    idle: ClassVar[str] = "there are no providers"
 
     def __init__(self, db: Database, clock: Clock, pool: ProviderPool) -> None:
         self._db = db

@@ -24,6 +24,7 @@ class Watch(InnerLoop):
     """One pass: find the silent ones, make them due."""
 
     name: ClassVar[str] = "watch"
+    idle: ClassVar[str] = "no compute has nodes that may fall silent"
 
     def __init__(self) -> None:
         self._listening_us = 0

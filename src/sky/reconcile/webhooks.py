@@ -32,6 +32,7 @@ class Webhooks(OuterLoop):
     """One pass: spread new events, send the delivery that is due, write what became of it."""
 
     name: ClassVar[str] = "webhooks"
+    idle: ClassVar[str] = "no webhook has anything to be told"
     passes_max: ClassVar[int] = AT_ONCE_MAX
 
     def __init__(self, db: Database, clock: Clock, sealing: verbs.Sealing) -> None:

@@ -107,6 +107,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="How long recorded events can be replayed, in seconds. Unset: for ever."),
     ] = None
+    ended_days: Annotated[
+        int,
+        Meta(
+            ge=7,
+            le=36_500,
+            description="How many days deleted computes and removed clusters are kept, with their nodes, "
+            "calls, results and jobs.",
+        ),
+    ] = 365
+    call_days: Annotated[
+        Annotated[int, Meta(ge=7, le=36_500)] | None,
+        Meta(
+            description="How many days calls of computes that are there are kept after their end, with "
+            "their results. Unset: as long as their compute."
+        ),
+    ] = None
+    request_days: Annotated[
+        int, Meta(ge=1, le=36_500, description="How many days requests are kept after their end.")
+    ] = 30
+    delivery_days: Annotated[
+        int, Meta(ge=1, le=36_500, description="How many days it is kept what became of a webhook's message.")
+    ] = 30
+    unnamed_days: Annotated[
+        int,
+        Meta(ge=1, le=36_500, description="How many days functions and content are kept that nothing names."),
+    ] = 7
     cancel_confirm_seconds: Annotated[
         float,
         Meta(

@@ -17,6 +17,7 @@ from typing import Any
 from sky.api.masking import Masking
 from sky.api.unit import ApiSettings, Services
 from sky.console.bridge import Bridge
+from sky.domain.keeping import DAY_US, USUAL, Keeping
 from sky.domain.offer import Offer
 from sky.domain.provider import Abilities, KindInfo, Rules
 from sky.domain.snapshots import NodeCase
@@ -31,6 +32,7 @@ from sky.providers.registry import Registry, check_config
 from sky.reconcile import wakes
 from sky.reconcile.attempts import Attempts
 from sky.reconcile.clusters import Clusters
+from sky.reconcile.collect import Collect
 from sky.reconcile.computes import Computes
 from sky.reconcile.disks import Disks
 from sky.reconcile.dispatch import Dispatch
@@ -59,6 +61,7 @@ from sky.store.events import Hub
 from sky.store.neighbours import Neighbours
 from sky.store.rows import providers
 from sky.store.tx import Tx
+from sky.store.views.garbage import KINDS
 from sky.verbs.job_steps import JobRules
 from sky.verbs.spec_rules import ensure_default
 from sky.verbs.webhooks import Sealing
@@ -121,6 +124,8 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         bridge=bridge,
         kept=(storage.keeper, terms_of(settings)),
         events_kept_us=kept_us(settings),
+        keeping=keeping_of(settings),
+        blobs=blobs,
         confirm_us=rules.cancel_confirm_us,
     )
     signals, hub = Signals(), Hub()
@@ -139,6 +144,8 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         started_us=clock.now_us(),
         masking=Masking(masks, keys.node_token),
         counted=runner.families,
+        loops=runner.idle(),
+        keeping=keeping_of(settings),
     )
     return Daemon(db, runner, services, keys, listing, holder)
 
@@ -175,6 +182,8 @@ def make_runner(
     bridge: Bridge | None = None,
     kept: tuple[Keeper | None, Terms] = (None, Terms()),
     events_kept_us: int | None = None,
+    keeping: Keeping = USUAL,
+    blobs: Blobs | None = None,
     confirm_us: int = CANCEL_CONFIRM_US,
 ) -> Runner:
     """All loops, over one database; those of paid jobs only where there are ``jobs``.
@@ -190,7 +199,8 @@ def make_runner(
         Offers(pool, clock),
         Sweep(db, clock, pool),
         Disks(db, clock, pool),
-        Forget(events_kept_us),
+        Forget(events_kept_us, keeping.requests_us),
+        Collect(db, clock, keeping, blobs),
     ]
     if jobs is not None:
         loops += [Jobs(jobs), Retention(db, clock, *kept), Clusters(), Requests(jobs.rules)]
@@ -302,6 +312,17 @@ def kept_us(settings: Settings) -> int | None:
     return None if seconds is None else seconds * SECOND_US
 
 
+def keeping_of(settings: Settings) -> Keeping:
+    """For how long is kept what is over, or what nothing names."""
+    return Keeping(
+        ended_us=settings.ended_days * DAY_US,
+        calls_us=None if settings.call_days is None else settings.call_days * DAY_US,
+        requests_us=settings.request_days * DAY_US,
+        deliveries_us=settings.delivery_days * DAY_US,
+        unnamed_us=settings.unnamed_days * DAY_US,
+    )
+
+
 def faces_of(settings: Settings, keys: Keys, base_url: Callable[[], str]) -> ApiSettings:
     """What the faces are told of the settings."""
     least = settings.api_version_min
@@ -334,7 +355,8 @@ def look_around(tx: Tx, rules: Rules) -> None:
     """At a start: this computer is a provider, and what every provider has is looked at, since machines may
     have ended meanwhile; so is what may be forgotten."""
     ensure_default(tx, LocalProvider.kind, rules)
-    tx.touch(f"{Forget.name}/old")
+    for key in (f"{Forget.name}/old", *(f"{Collect.name}/{kind}" for kind in KINDS)):
+        tx.touch(key)
     for provider_id in providers.ids(tx.connection):
         tx.touch(f"sweep/{provider_id}")
 

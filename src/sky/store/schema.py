@@ -275,9 +275,11 @@ functions = sa.Table(
     sa.Column("name", sa.String(256)),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     _us("created_us", required=True),
+    _us("used_us"),
 )
 
-# Small content sits in the row; large content in a file of the blob folder, named by its hash.
+# Small content sits in the row; large content in a file of the blob folder, named by its hash. It was
+# brought, or is about to be named, at ``created_us``.
 blobs = sa.Table(
     "blobs",
     metadata,

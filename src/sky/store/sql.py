@@ -29,17 +29,20 @@ def upsert(
     key: Sequence[str],
     names: Sequence[str],
     changes: Callable[[Any], Mapping[str, Any]] | None = None,
+    where: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Insert those columns; where the key is there already, set what ``changes`` makes of the new values.
 
-    Without ``changes``, every column that is not of the key becomes as it would have been inserted.
+    Without ``changes``, every column that is not of the key becomes as it would have been inserted. A row of
+    which ``where`` does not hold stays as it is.
     """
     statement = _insert(dialect, table, names)
     if changes is None:
         given = {name: statement.excluded[name] for name in names if name not in key}
     else:
         given = dict(changes(statement.excluded))
-    return statement.on_conflict_do_update(index_elements=list(key), set_=given)
+    which = None if where is None else where(statement.excluded)
+    return statement.on_conflict_do_update(index_elements=list(key), set_=given, where=which)
 
 
 def _insert(dialect: str, table: sa.Table, names: Sequence[str]) -> Any:

@@ -14,7 +14,7 @@ from sky.wire import v1
 
 def register(tx: Tx, sha256: str, body: v1.FunctionCreate) -> bool:
     """Register stored content as a function; True when it was not one before."""
-    size = blobs.known(tx.connection, sha256)
+    size = blobs.use(tx, sha256)
     if size is None:
         msg = f"no blob {sha256} is stored; send the function itself as the body, or upload it first"
         raise NotFound(msg, details={"blob": sha256})

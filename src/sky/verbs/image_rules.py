@@ -45,7 +45,7 @@ def check_image(tx: Tx, image: v1.Image, *, ref: str, kind: str, rules: Rules) -
             "name it there"
         )
         raise _invalid("spec.image.includes", list(image.includes), expected)
-    if image.includes_sha256 is not None and blobs.known(tx.connection, image.includes_sha256) is None:
+    if image.includes_sha256 is not None and blobs.use(tx, image.includes_sha256) is None:
         expected = "a stored blob; upload it first with PUT /v1/blobs/{sha256}"
         raise _invalid("spec.image.includes_sha256", image.includes_sha256, expected)
 

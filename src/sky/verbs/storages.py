@@ -63,7 +63,7 @@ def take_in(tx: Tx, owner: str, uses: Sequence[wire.StorageUse], cluster_id: str
                 raise _missing(tx, owner, use.name)
             sha256 = str(known["sha256"])
         values: dict[str, Any] = {"sha256": sha256, "used_us": tx.now_us}
-        values["size_bytes"] = blobs.known(tx.connection, sha256) or 0
+        values["size_bytes"] = blobs.use(tx, sha256) or 0
         if use.persistent:
             values["cluster_id"] = None
         elif known is None:
@@ -90,7 +90,7 @@ def delete(tx: Tx, owner: str, name: str) -> None:
 
 
 def _stored(tx: Tx, sha256: str, field: str, target: str) -> None:
-    if blobs.known(tx.connection, sha256) is None:
+    if blobs.use(tx, sha256) is None:
         raise _not_stored(sha256, field, target)
 
 

@@ -137,7 +137,7 @@ def consume(tx: Tx, task_id: str, count: int) -> None:
 
 
 def _check_function(tx: Tx, sha256: str) -> None:
-    if not functions.known(tx.connection, sha256):
+    if not functions.use(tx, sha256):
         msg = f"no function {sha256} is registered; upload it with PUT /v1/functions/{sha256}"
         raise NotFound(msg, details={"function": sha256})
 
@@ -168,7 +168,7 @@ def _arguments(tx: Tx, calls: Sequence[v1.TaskCreate | v1.BatchCall], field: str
             named.append(call.args_sha256)
             hashes.append(call.args_sha256)
     for sha256 in dict.fromkeys(named):
-        if blobs.known(tx.connection, sha256) is None:
+        if blobs.use(tx, sha256) is None:
             msg = f"no blob {sha256} is stored; upload it with PUT /v1/blobs/{sha256}"
             raise NotFound(msg, details={"blob": sha256})
     blobs.store_inline(tx, inline)

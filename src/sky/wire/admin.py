@@ -191,3 +191,18 @@ class CatalogueStatus(Answer, frozen=True):
     templates: tuple[str, ...]
     warnings: tuple[str, ...]
     error: str | None = None
+
+
+class Garbage(Answer, frozen=True):
+    """What may be removed of one kind. ``bytes``: of content, where that is what goes."""
+
+    kind: str
+    count: int
+    bytes: int
+
+
+class GarbageReport(Answer, frozen=True):
+    """What may be removed now. ``begun``: whether that has begun."""
+
+    items: tuple[Garbage, ...]
+    begun: bool = False

@@ -44,7 +44,7 @@ async def write_blob(request: Request[Any, Any, Any], sha256: str) -> ASGIRespon
     await agent_of(request)
     unit = unit_of(request)
     limit = unit.settings.blob_bytes_max
-    if await unit.blobs.size(_name(sha256)) is not None:
+    if await unit.blobs.has(_name(sha256)):
         return nothing(200)
     body = chunks(request, limit_bytes=limit, gap_s=BODY_GAP_S)
     return nothing(201 if await unit.blobs.put(sha256, body, limit_bytes=limit) else 200)

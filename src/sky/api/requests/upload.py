@@ -46,7 +46,7 @@ async def upload(ask: Ask, query: UploadQuery) -> ASGIResponse:
     if ask.media and ask.media not in {*TAKEN, JSON}:
         raise wrong_media(ask.media, TAKEN)
     blobs, limit = ask.unit.blobs, ask.unit.settings.blob_bytes_max
-    stored = await blobs.size(sha256) is not None
+    stored = await blobs.has(sha256)
     if stored and (admin or await ask.unit.db.read(lambda c: storages.brought(c, user, sha256))):
         return reply(Uploaded(sha256=sha256))
     await blobs.put(sha256, ask.body(limit_bytes=limit), limit_bytes=limit)

@@ -52,7 +52,7 @@ async def put_blob(ask: Ask, sha256: Sha256) -> ASGIResponse:
     """
     check_media(ask)
     blobs, limit = ask.unit.blobs, ask.unit.settings.blob_bytes_max
-    if await blobs.size(sha256) is not None:
+    if await blobs.has(sha256):
         return nothing(200)
     new = await blobs.put(sha256, ask.body(limit_bytes=limit), limit_bytes=limit)
     return reply(None, 201, location=f"/v1/blobs/{sha256}") if new else nothing(200)

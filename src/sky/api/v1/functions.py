@@ -98,7 +98,7 @@ def _name(ask: Ask) -> str | None:
 
 async def _store(ask: Ask, sha256: str) -> None:
     limit = ask.unit.settings.blob_bytes_max
-    if await ask.unit.blobs.size(sha256) is not None:
+    if await ask.unit.blobs.has(sha256):
         await _check_stored(ask, sha256, CODEC)
         return
     body = _checked(ask.body(limit_bytes=limit), CODEC)

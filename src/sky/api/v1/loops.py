@@ -29,8 +29,11 @@ class LoopFilter(Query, frozen=True):
 
 @operation("GET", "/v1/loops", tag=TAG, answers=v1.DecisionPage)
 async def list_decisions(ask: Ask, query: LoopFilter) -> ASGIResponse:
-    """Read what the loops last decided, the latest first."""
-    return reply(await ask.unit.db.read(lambda c: views.page(c, query.key)))
+    """Read what the loops last decided, the latest first.
+
+    Without a key every loop is among them: one that has nothing to do says why.
+    """
+    return reply(await ask.unit.db.read(lambda c: views.page(c, query.key, ask.unit.loops)))
 
 
 ROUTES = (list_decisions,)

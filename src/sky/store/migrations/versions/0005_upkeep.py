@@ -1,8 +1,8 @@
 """Indexes for what is counted and for what is removed: jobs whose money is held, deliveries that wait, and
-what is over for long.
+what is over for long; when a function was last used.
 
-Decides: the indexes, spelled out. Never: reads ``store`` itself; a test holds both against each other.
-Follows: counting what is not settled, and finding what is old, cost by how much of it there is.
+Decides: the indexes and the column, spelled out. Never: reads ``store`` itself; a test holds both against
+each other. Follows: counting what is not settled, and finding what is old, cost by how much of it there is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ INDEXES = (
 
 
 def upgrade() -> None:
-    """Make the indexes."""
+    """Make the column and the indexes."""
+    op.add_column("functions", sa.Column("used_us", sa.BigInteger))
     for name, table, columns, which in INDEXES:
         op.create_index(name, table, columns, sqlite_where=sa.text(which), postgresql_where=sa.text(which))
 
@@ -34,3 +35,4 @@ def downgrade() -> None:
     """Drop them."""
     for name, table, _, _ in INDEXES:
         op.drop_index(name, table_name=table)
+    op.drop_column("functions", "used_us")

@@ -1,0 +1,34 @@
+"""For how long is kept what is over, or what nothing names.
+
+Decides: those times. Never: removes anything. Follows: None is for ever; whatever something that is there
+names is there too, whatever its age.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+DAY_US: Final = 24 * 3600 * 1_000_000
+FRESH_US: Final = 3600 * 1_000_000
+"""Content that was used so lately need not be noted as used again."""
+UNNAMED_US_MIN: Final = 2 * FRESH_US
+"""Content is never removed sooner: whoever has brought it is about to name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """In microseconds. ``ended_us``: deleted computes and removed clusters, with all that was theirs;
+    ``calls_us``: calls that are over, of computes that are there; ``requests_us``: requests that are over;
+    ``deliveries_us``: what became of messages to webhooks; ``unnamed_us``: functions and content that
+    nothing names."""
+
+    ended_us: int | None = 365 * DAY_US
+    calls_us: int | None = None
+    requests_us: int = 30 * DAY_US
+    deliveries_us: int = 30 * DAY_US
+    unnamed_us: int = 7 * DAY_US
+
+
+USUAL: Final = Keeping()
+"""What holds where the operator says nothing."""
