@@ -21,6 +21,11 @@ SETTINGS = {
     "SKY_JOB_READS_PER_MINUTE": "100000",
 }
 
+HOSTS_FIRST = """
+  - {id: hosts, price_usd_per_hour: "3.60", tier: neocloud, vcpus: 1, memory_gb: 1,
+     providers: [{cloud: ssh}, {cloud: local}]}
+"""
+
 
 @pytest.fixture(scope="session")
 def selling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
@@ -66,10 +71,11 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxed]:
     run = Path(tempfile.mkdtemp(prefix="sky-run-"))
     podman, registry = engine.make(home / "engine", run)
     server, trusted = secure.serve(home)
-    (home / "catalogue.yaml").write_text(CATALOGUE)
+    (home / "catalogue.yaml").write_text(CATALOGUE.replace("templates:", HOSTS_FIRST + "templates:"))
     environment = {
         **SETTINGS,
         **podman.environment,
+        "SKY_UPSTREAMS": "local,ssh",
         "SKY_CATALOGUE": str(home / "catalogue.yaml"),
         "SKY_ALLOW_PRIVATE_INPUTS": "true",
         "SSL_CERT_FILE": str(trusted),
