@@ -231,8 +231,10 @@ def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
 
 
 def _ending(tx: Tx, said: agent.Outcome, row: Row, sha256: str | None) -> t.Ending:
-    finished = _ago(tx, said.ago_s)
-    started = row["started_us"] or finished - round(said.seconds * SECOND_US)
+    finished, took_us = _ago(tx, said.ago_s), round(said.seconds * SECOND_US)
+    started = row["started_us"] or finished - took_us
+    if took_us:  # a report that was on its way for long, or said again, makes nothing last longer
+        finished = min(finished, started + took_us)
     failed = said.state == t.FAILED
     error = None
     if said.error is not None:
