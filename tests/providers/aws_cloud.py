@@ -28,6 +28,7 @@ from botocore.session import Session
 from tests.conftest import DIES_WITH_US, free_port
 
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": "not-a-secret-of-anybody"}
+METADATA_TOKEN = "of-the-metadata-service"
 START_S = 30.0
 EMPTY = (
     b'<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
@@ -65,6 +66,8 @@ class AwsCloud:
     prices: dict[str, dict[str, str]] = field(default_factory=dict)
     on_run: Callable[[str, bytes], None] | None = None
     on_end: Callable[[str], None] | None = None
+    notice: dict[str, str] | None = None
+    """What the metadata service of every machine says of its end."""
     released: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -240,6 +243,18 @@ class Door(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self._send(status, content)
+
+    def do_PUT(self) -> None:
+        """A token of the metadata service."""
+        asked = "X-aws-ec2-metadata-token-ttl-seconds" in self.headers
+        self._send(200 if asked and self.path == "/latest/api/token" else 400, METADATA_TOKEN.encode())
+
+    def do_GET(self) -> None:
+        """What the metadata service says of a spot machine's end."""
+        known = self.headers.get("X-aws-ec2-metadata-token") == METADATA_TOKEN
+        notice = self.cloud.notice if self.path == "/latest/meta-data/spot/instance-action" else None
+        status = 401 if not known else 404 if notice is None else 200
+        self._send(status, json.dumps(notice).encode())
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)

@@ -8,11 +8,13 @@ agent's package, which these machines' image has.
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from tests.conftest import DIES_WITH_US, STARTER, RunningDaemon, free_port
 from tests.providers.aws_cloud import KEYS, AwsCloud, running
 
 import sky
+from sky.providers.aws.userdata import METADATA
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 WAIT_S = 100.0
@@ -40,6 +43,8 @@ class Machines:
 
     def __init__(self, disks: Path) -> None:
         self.disks = disks
+        self.metadata = METADATA
+        """Where they ask about themselves."""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def begin(self, machine: str, told: bytes) -> None:
@@ -47,7 +52,7 @@ class Machines:
         home = self.disks / machine
         home.mkdir(exist_ok=True)
         text = gzip.decompress(told) if told.startswith(b"\x1f\x8b") else told
-        (home / "now").write_bytes(text)
+        (home / "now").write_bytes(text.replace(METADATA.encode(), self.metadata.encode()))
         tag = text.decode().partition("export SKY_AGENT_NODE=")[2].partition("\n")[0]
         node = home / "skyfleet/nodes" / tag
         node.mkdir(parents=True)
@@ -94,6 +99,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 def cloud(machines: Machines) -> Iterator[AwsCloud]:
     with running() as account:
         account.on_run, account.on_end = machines.begin, machines.end
+        machines.metadata = account.url
         yield account
 
 
@@ -170,3 +176,51 @@ def test_a_spot_machine_is_taken_down_and_not_stopped(cloud: AwsCloud, skyc: Sky
     assert "sky down cheap" in refused.err
     skyc("down", "cheap", "--yes").check()
     until(lambda: set(states(cloud)) == {"terminated"}, "the machine is given back", machines)
+
+
+@sky.function
+def waits_for(note: str) -> str:
+    """Works until it is told to end."""
+    import time
+
+    Path(note).with_suffix(".begun").touch()
+    while not Path(note).exists():
+        time.sleep(0.05)
+    return os.environ["HOME"]
+
+
+def test_a_spot_machine_that_is_recalled_finishes_its_call_and_is_replaced(
+    cloud: AwsCloud, daemon: RunningDaemon, skyc: Sky, machines: Machines, tmp_path: Path
+) -> None:
+    """Its metadata service says so two minutes before: it takes no more, and ends what it has."""
+    assert "ours" in skyc("provider", "list").check().out
+    note, url = tmp_path / "note", f"{daemon.url}/v1/computes/recalled/nodes"
+
+    def first() -> dict[str, Any]:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+            return json.load(answer)["items"][0]
+
+    with sky.Compute(
+        provider="aws",
+        cpus=1,
+        allocation="spot",
+        url=daemon.url,
+        name="recalled",
+        quiet=True,
+        delete_on_exit=True,
+    ) as compute:
+        running = compute.submit(waits_for(str(note)))
+        until(note.with_suffix(".begun").exists, "the call begins", machines)
+        try:
+            cloud.notice = {"action": "terminate", "time": "2026-01-01T00:02:00Z"}
+            until(lambda: first()["state"] == "draining", "it takes no more", machines)
+        finally:
+            cloud.notice = None
+        told = first()["last_error"]
+        assert told["details"]["reason"] == "spot_interruption"
+        assert "to terminate it at 2026-01-01T00:02:00Z" in told["message"]
+        assert not running.done()
+        note.touch()
+        home = running.result(WAIT_S)
+        assert (waits_for(str(note)) >> compute) != home, "another machine has taken its place"
+    until(lambda: set(states(cloud)) == {"terminated"}, "both are given back", machines)

@@ -320,6 +320,14 @@ DRAINED = {
 }
 
 
+KUEUE = {
+    "type": "TerminationTarget",
+    "status": "True",
+    "reason": "StoppedByKueue",
+    "message": "Preempted to accommodate a higher priority Workload",
+}
+
+
 @pytest.mark.parametrize(
     ("status", "state", "words"),
     [
@@ -329,6 +337,7 @@ DRAINED = {
         ({"phase": "Succeeded"}, "gone", "ended"),
         ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "gone", "evicted: low on"),
         ({**ended(143), "conditions": [DRAINED]}, "gone", "preempted: EvictionByEvictionAPI: drain"),
+        ({**ended(143), "conditions": [KUEUE]}, "gone", "preempted: StoppedByKueue: Preempted to accom"),
         (waiting("ImagePullBackOff", "no such image"), "gone", "ImagePullBackOff: no such image"),
         (waiting("ContainerCreating", ""), "pending", "ContainerCreating"),
     ],

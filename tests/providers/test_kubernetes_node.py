@@ -114,10 +114,18 @@ def test_a_cluster_of_pods_runs_jobs_stops_and_starts_with_its_disk(cluster: Clu
 def test_a_pod_that_cannot_start_is_told_with_what_the_cluster_says(
     cluster: Cluster, daemon: RunningDaemon, skyc: Sky
 ) -> None:
-    waits = {"reason": "ImagePullBackOff", "message": "manifest unknown"}
-    cluster.status = {"containerStatuses": [{"name": "node", "state": {"waiting": waits}}]}
+    """First an event tells what it waits for, then its status that it never will."""
+    cluster.status = {"phase": "Pending"}
     try:
         skyc("compute", "create", "broken", "--provider", "kubernetes", "--cpus", "1", "--no-wait").check()
+        (pod,) = until(lambda: cluster.all("pods"), "its pod")
+        cluster.tell(pod, "FailedMount", "the volume is elsewhere")
+        until(
+            lambda: "FailedMount: the volume is elsewhere" in skyc("why", "broken").out, "the event is told"
+        )
+        waits = {"reason": "ImagePullBackOff", "message": "manifest unknown"}
+        state = {"containerStatuses": [{"name": "node", "state": {"waiting": waits}}]}
+        cluster.patch("pods", pod, {"status": state})
         said = "ImagePullBackOff: manifest unknown"
         until(lambda: any(said in str(node["last_error"]) for node in nodes(daemon, "broken")), said)
         assert said in skyc("why", "broken").out

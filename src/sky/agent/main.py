@@ -20,7 +20,7 @@ from pathlib import Path
 
 import aiohttp
 
-from sky.agent import environment, included, leftovers, surroundings, system_packages
+from sky.agent import environment, included, leftovers, recall, surroundings, system_packages
 from sky.agent.blobs import Blobs
 from sky.agent.connection import Connection
 from sky.agent.crew import StartFailed
@@ -48,6 +48,7 @@ from sky.wire.agent import (
     Hello,
     Phase,
     Ping,
+    Recall,
     Stop,
     Welcome,
     Work,
@@ -153,6 +154,10 @@ class Agent:
         self._draining = draining
         self._reporter.window_changed()
 
+    def _recalled(self, told: Recall) -> None:
+        self._reporter.recalled(told)
+        self._drain(True)
+
     def end(self, reason: str) -> None:
         """Stop everything and exit."""
         if not self._ended.is_set():
@@ -169,6 +174,8 @@ class Agent:
         self._outcomes.resume()
         self._start(self._connection.run())
         self._start(self._watch_lease())
+        if self._settings.spot_notice is not None:
+            self._start(recall.watch(self._settings.spot_notice, self._client(), self._recalled))
         self._start(self._make_ready())
         await self._ended.wait()
         say("ends", reason=self._reason)

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from sky.wire.agent import ConsoleLines, Item, Outcome, Phase, Report, Started
+from sky.wire.agent import ConsoleLines, Item, Outcome, Phase, Recall, Report, Started
 
 REPORT_OUTCOMES_MAX = 1000
 REPORT_CONSOLE_BYTES_MAX = 1024 * 1024
@@ -178,6 +178,7 @@ class Reporter:
         self._sent: _Sent | None = None
         self._ready = False
         self._ready_told = False
+        self._recall: Recall | None = None
         self._window_told: int | None = None
 
     async def settled(self, seconds_max: float) -> None:
@@ -193,6 +194,12 @@ class Reporter:
     def ready(self) -> None:
         """The node takes calls from now on."""
         self._ready = True
+        self.wake.set()
+
+    def recalled(self, recall: Recall) -> None:
+        """The machine is about to be taken back."""
+        self._recall = recall
+        self._settled.clear()
         self.wake.set()
 
     def started(self, execution: str, at_s: float) -> None:
@@ -246,7 +253,8 @@ class Reporter:
         if self._sent is not None:
             return None
         window = self._window()
-        if not self._queue and self._ready == self._ready_told and window == self._window_told:
+        told = self._ready == self._ready_told and window == self._window_told and self._recall is None
+        if told and not self._queue:
             return None
         draft = _Draft()
         queue = self._queue
@@ -256,7 +264,7 @@ class Reporter:
         self._number += 1
         report = self._report(draft, window)
         self._sent = _Sent(self._number, _encoder.encode(report), draft)
-        self._ready_told, self._window_told = self._ready, window
+        self._ready_told, self._window_told, self._recall = self._ready, window, None
         return self._sent.content
 
     def _report(self, draft: _Draft, window: int) -> Report:
@@ -280,6 +288,7 @@ class Reporter:
             ),
             items=tuple(draft.items),
             outcomes=tuple(_aged(ended, now) for ended in draft.outcomes),
+            recall=self._recall,
         )
 
     def heard(self, number: int) -> None:
@@ -292,7 +301,7 @@ class Reporter:
             source.heard(count)
         if sent.executions:
             self._on_heard(sent.executions)
-        if not self._queue:
+        if not self._queue and self._recall is None:
             self._settled.set()
         self.wake.set()
 

@@ -59,6 +59,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tunnelled: bool = False
     """Whether the daemon is reached by a tunnel alone: the address that it has elsewhere is of no use."""
 
+    spot_notice: str | None = None
+    """The metadata service that says when the machine is about to be taken back; None: nobody asks."""
+
     @property
     def slots(self) -> int:
         """How many calls run at once."""
@@ -194,4 +197,5 @@ def read(environment: Mapping[str, str]) -> Settings:
         first_lease_s=_seconds(environment, "SKY_AGENT_TTL_SECONDS", FIRST_LEASE_S),
         disk=Path(disk).absolute() if disk else None,
         tunnelled=environment.get("SKY_AGENT_TUNNELLED") == "1",
+        spot_notice=environment.get("SKY_AGENT_SPOT_NOTICE") or None,
     )

@@ -130,6 +130,14 @@ class NodeDraining(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRecalled(Fact):
+    """Its provider is about to take the machine back: it finishes what it can, and takes no more. Why."""
+
+    unwanted_us: int
+    last_error: Any
+
+
+@dataclass(frozen=True, slots=True)
 class NodeDrainAborted(Fact):
     """It is wanted after all."""
 
@@ -194,6 +202,7 @@ MOVES: Table = {
     NodeUnwanted: Move(WANTED, None, None),
     NodeRetained: Move(WANTED, None, None),
     NodeDraining: Move(frozenset({READY}), DRAINING, "node.draining"),
+    NodeRecalled: Move(frozenset({READY}), DRAINING, "node.draining"),
     NodeDrainAborted: Move(frozenset({DRAINING}), READY, "node.ready"),
     NodeLost: Move(_BOUGHT, LOST, "node.lost"),
     NodeDeleting: Move(WANTED | {LOST}, DELETING, "node.deleting"),

@@ -167,6 +167,8 @@ def _node_news(tx: Tx, node: Row, report: agent.Report) -> None:
             _broken(tx, node_id, phase.error or f"{phase.phase} failed")
     if report.ready and node["state"] == n.BOOTSTRAPPING:
         tx.apply(n.NodeReady(node_id, tx.now_us))
+    if report.recall is not None:
+        _recalled(tx, node_id, report.recall)
 
 
 def _console(tx: Tx, node: Row, report: agent.Report, rows: Mapping[str, Row]) -> None:
@@ -279,6 +281,19 @@ def _broken(tx: Tx, node_id: str, why: str) -> None:
         message = f"node {node_id} could not be made ready: {why}"
         error = attempts.error_value("capability_mismatch", message)
         tx.apply(n.NodeBroken(node_id, tx.now_us, error))
+
+
+def _recalled(tx: Tx, node_id: str, told: agent.Recall) -> None:
+    """Its provider takes the machine back soon: it finishes what it can, and another takes its place."""
+    node = _node(tx, node_id)
+    message = f"node {node_id} is about to be taken back ({told.reason}): {told.message}"
+    error = attempts.error_value("node_lost", message, retryable=True, reason=told.reason)
+    if node["state"] == n.READY:
+        tx.apply(n.NodeRecalled(node_id, tx.now_us, error))
+        tx.touch(f"computes/{node['compute_id']}")
+    elif node["state"] in n.WANTED and node["unwanted_us"] is None:
+        tx.apply(n.NodeUnwanted(node_id, tx.now_us))
+        tx.touch(f"computes/{node['compute_id']}")
 
 
 def _executions(tx: Tx, node_id: str, report: agent.Report) -> Mapping[str, Row]:

@@ -197,9 +197,16 @@ class Phase(Message, frozen=True):
     error: str | None = None
 
 
+class Recall(Message, frozen=True):
+    """The provider is about to take this machine back; ``reason`` is a word of ours, ``message`` its own."""
+
+    reason: Literal["spot_interruption"]
+    message: str
+
+
 class Report(Message, frozen=True, tag="report"):
     """All that happened since the last report. One transaction on the daemon's side, in this order:
-    phases, readiness, console, started, items, outcomes."""
+    phases, readiness, recall, console, started, items, outcomes."""
 
     number: int
     ready: bool = False
@@ -209,6 +216,7 @@ class Report(Message, frozen=True, tag="report"):
     started: tuple[Started, ...] = ()
     items: tuple[Item, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+    recall: Recall | None = None
 
 
 FromAgent = Hello | Report | Ping

@@ -16,13 +16,18 @@ from sky.providers.bootstrap import script
 BYTES_MAX = 16_384
 """As much as EC2 takes."""
 HOME = "$HOME/skyfleet"
+METADATA = "http://169.254.169.254"
+"""Where every instance asks about itself."""
 
 
 def user_data(order: LaunchOrder, url: str | None) -> bytes:
     """The user data of the machine of ``order``; packed where it is long. Raises Refused."""
     disk = "" if order.disk is None else _DISK.format(name=shlex.quote(order.disk))
+    notice = _SPOT if order.market == "spot" else ""
     node = script(order, f"{HOME}/nodes/{order.tag}", url=url)
-    text = _TEXT.format(boot=_BOOT, unit=_UNIT, tag=shlex.quote(order.tag), disk=disk, node=node).encode()
+    text = _TEXT.format(
+        boot=_BOOT, unit=_UNIT, tag=shlex.quote(order.tag), disk=notice + disk, node=node
+    ).encode()
     if len(text) > BYTES_MAX:
         text = gzip.compress(text, mtime=0)
     if len(text) > BYTES_MAX:
@@ -33,6 +38,7 @@ def user_data(order: LaunchOrder, url: str | None) -> bytes:
     return text
 
 
+_SPOT = f"export SKY_AGENT_SPOT_NOTICE={METADATA}\n"
 _DISK = """export SKY_AGENT_DISK="$base/disks/"{name}
 mkdir -p "$SKY_AGENT_DISK"
 """

@@ -25,6 +25,8 @@ TAKEN_BACK = frozenset(
 NEVER_STARTS = frozenset(
     {"InvalidImageName", "ImagePullBackOff", "ErrImageNeverPull", "CreateContainerError"}
 )
+STOPPED = frozenset({("DisruptionTarget", "StoppedByKueue"), ("TerminationTarget", "StoppedByKueue")})
+"""How Kueue says that it takes a pod back whose place another is to have."""
 LOST_WITH = frozenset(
     {"Preempted", "Preempting", "Evicted", "TaintManagerEviction", "OutOfcpu", "NodeNotReady"}
 )
@@ -131,7 +133,8 @@ def _event_us(event: Item) -> int:
 def _ended(status: Item) -> str:
     """Why a pod's container runs no more."""
     for condition in many(status, "conditions"):
-        if condition.get("type") == "DisruptionTarget" and condition.get("reason") in TAKEN_BACK:
+        kind, why = condition.get("type"), condition.get("reason")
+        if (kind == "DisruptionTarget" and why in TAKEN_BACK) or (kind, why) in STOPPED:
             return f"preempted: {_words(condition.get('reason'), condition.get('message'))}"
     if status.get("reason") == "Preempting":
         return f"preempted: {_words('Preempting', status.get('message'))}"
