@@ -137,7 +137,7 @@ class Calls(Clients):
             args_inline=b"%d" % self.asked,
             dispatch=draw.choice(("one", "one", "one", "all")),
             retry=v1.RetryPolicy(
-                safe_retries=draw.randint(0, 3), ambiguous_retries=draw.choice((0, 0, 0, 1))
+                safe_retries=draw.choice((0, 0, 1, 3)), ambiguous_retries=draw.choice((0, 0, 1, 2))
             ),
             timeout_seconds=draw.choice((None, None, 5, 60)),
         )
@@ -196,7 +196,7 @@ class Calls(Clients):
     def answer(self, item: wire.WorkItem) -> Answer:
         """How long a call takes, and how it ends."""
         draw = self.world.random
-        seconds = draw.choice((0.0, 0.0, 0.1, 2.0, 20.0, FOR_EVER_S))
+        seconds = draw.choice((0.0, 0.1, 2.0, 20.0, 100.0, FOR_EVER_S))
         state: wire.OutcomeState = draw.choice(("succeeded", "succeeded", "succeeded", "failed"))
         result = b"ran:" + (item.args or b"") if state == t.SUCCEEDED else None
         return seconds, wire.Outcome(
@@ -207,23 +207,25 @@ class Calls(Clients):
 class Trouble:
     """What goes wrong, and is mended at the end."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, rough: bool) -> None:
         self.world = world
+        self._more = 3 if rough else 1
+        self.sets_clock = world.random.random() < 0.5
 
     def acts(self) -> list[tuple[int, str, Act]]:
         """What may go wrong, and how often."""
         return [
-            (3, "an agent is cut off", self.cut),
-            (2, "an agent is back", self.mend),
+            (4 * self._more, "an agent is cut off", self.cut),
+            (1 + self._more, "an agent is back", self.mend),
             (2, "an agent's process is killed", self.restart),
-            (1, "an agent does not stop its work", self.deaf),
-            (2, "a machine is taken", self.machine_goes),
+            (self._more, "an agent does not stop its work", self.deaf),
+            (2 * self._more, "a machine is taken", self.machine_goes),
             (2, "the cloud is unwell", self.cloud),
             (1, "a stray", self.stray),
             (3, "a daemon dies", self.die),
             (3, "a daemon is about to die", self.doom),
             (2, "the network", self.network),
-            (1, "the clock is set", self.clock),
+            (1 if self.sets_clock else 0, "the clock is set", self.clock),
         ]
 
     def _agent(self) -> Any:
@@ -252,6 +254,7 @@ class Trouble:
             tag = self.world.random.choice(alive)
             cloud = self.world.cloud
             await (cloud.preempt(tag) if self.world.random.random() < 0.5 else cloud.delete_out_of_band(tag))
+            self.world.agents[tag].die()
 
     async def cloud(self) -> None:
         draw, cloud = self.world.random, self.world.cloud
@@ -297,6 +300,7 @@ class Trouble:
         )
 
     async def clock(self) -> None:
+        self.world.clock_was_set = True
         self.world.clock.step_wall(self.world.random.choice((-7_200.0, 7_200.0, -1.0, 600.0)))
 
     def mend_all(self) -> None:
@@ -318,5 +322,3 @@ async def provider(clients: Clients) -> None:
     """Add the simulated cloud."""
     body = v1.ProviderCreate(kind="fake", name="fake")
     await clients.ask("provider", lambda tx: providers.create(tx, body, clients.world.rules))
-
-

@@ -232,8 +232,10 @@ class SimAgent:
         if self._sent is not None or not self._welcomed or not (self.unheard or self.begun):
             return
         self._number += 1
-        outcomes = tuple(self.unheard)
-        started = tuple(wire.Started(execution=x, ago_s=0.0) for x in self.begun)
+        outcomes = tuple(
+            msgspec.structs.replace(x, ago_s=self._ago_s(x.execution, ended=True)) for x in self.unheard
+        )
+        started = tuple(wire.Started(execution=x, ago_s=self._ago_s(x, ended=False)) for x in self.begun)
         report = wire.Report(number=self._number, started=started, outcomes=outcomes)
         self.unheard.clear()
         self.begun = []
@@ -242,6 +244,11 @@ class SimAgent:
             self.line.say(self._sent[1])
             if self.world.chance(self.world.faults.repeats):
                 self.line.say(self._sent[1])
+
+    def _ago_s(self, execution: str, *, ended: bool) -> float:
+        truth = self.world.truth.get(execution)
+        at_s = None if truth is None else truth.ended_s if ended else truth.begun_s
+        return 0.0 if at_s is None else self._loop.time() - at_s
 
     def _was_heard(self, number: int) -> None:
         if self._sent is not None and number >= self._sent[0]:
@@ -268,8 +275,11 @@ class SimAgent:
             self.world.begins(Truth(item.execution, item.task, self.node_id, self._loop.time()))
             seconds, outcome = self.world.answer(item)
             if item.timeout_s is not None and item.timeout_s < seconds:
-                seconds, outcome = item.timeout_s, wire.Outcome(
-                    execution=item.execution, state="timed_out", seconds=item.timeout_s, ago_s=0.0
+                seconds, outcome = (
+                    item.timeout_s,
+                    wire.Outcome(
+                        execution=item.execution, state="timed_out", seconds=item.timeout_s, ago_s=0.0
+                    ),
                 )
             self._after(item.execution, seconds, lambda outcome=outcome: self._done(outcome))
         self._report()
@@ -277,7 +287,9 @@ class SimAgent:
     def _done(self, outcome: wire.Outcome) -> None:
         if outcome.execution in self.running:
             self._ends(outcome.execution, outcome.state, outcome.result)
-            self._tells(outcome)
+            truth = self.world.truth[outcome.execution]
+            seconds = self._loop.time() - truth.begun_s
+            self._tells(msgspec.structs.replace(outcome, seconds=seconds))
             self._work()
 
     def _tells(self, outcome: wire.Outcome) -> None:

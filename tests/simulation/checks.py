@@ -1,4 +1,4 @@
-"""What must hold after every step of a history, read from the database and compared with what really happened.
+"""What must hold after every step of a history: what the database says, beside what really happened.
 
 Decides: whether a promise is broken. Never: changes anything, or asks the engine.
 Follows: each check is a sentence; what it finds names the rows.
@@ -6,6 +6,7 @@ Follows: each check is a sentence; what it finds names the rows.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +14,12 @@ from typing import Any
 from tests.simulation.world import World
 
 from sky.domain import compute as c
+from sky.domain import job as j
 from sky.domain import node as n
 from sky.domain import task as t
+from sky.domain.ledger import REVENUE
 from sky.domain.lifecycle import Table
+from sky.wire import requests as asks
 
 LEADS = {"task.queued": t.QUEUED, "compute.created": c.REQUESTED, "node.requested": n.REQUESTED}
 """Where rows are after the events of their birth; where other events lead, the tables say."""
@@ -27,6 +31,11 @@ def _leads(*tables: Table) -> dict[str, str]:
 
 
 EVENT_LEADS = _leads(t.TASK_MOVES, c.MOVES, n.MOVES)
+OPEN_REQUESTS = "SELECT id, state FROM requests WHERE finished_us IS NULL"
+SECOND_MICRO = 1_000
+"""What a second of the jobs here costs."""
+LEAN, SLACK_S = 1.2, 12.0
+"""A clock that was set leans by a tenth; and a message may be on its way for a while."""
 NEVER_BEGAN = (t.CREATED, t.ASSIGNED)
 
 
@@ -50,6 +59,10 @@ class Checks:
             *self._final(),
             *self._attempts(),
             *self._machines(),
+            *self._money(),
+            *self._given(),
+            *self._jobs(),
+            *self._clusters(),
         ):
             self.world.wrong(what)
 
@@ -140,7 +153,7 @@ class Checks:
             if safe[key] > limit:
                 yield f"{task} was tried again {safe[key]} times at place {place}, of {limit} allowed"
         for (task, place), running in busy.items():
-            if len(running) > 1 and not tasks[task][1] and self._queued[task] < 2:
+            if len(running) > 1 and self._queued[task] < 2:
                 yield f"{task} runs {len(running)} times at place {place}: {', '.join(running)}"
 
     def _machines(self) -> Iterator[str]:
@@ -157,6 +170,116 @@ class Checks:
         ):
             yield f"rank {rank} of {compute} is wanted {many} times"
 
+    def _given(self) -> Iterator[str]:
+        """Nobody is given money that was not paid in."""
+        for (account,) in self.world.query("SELECT DISTINCT account FROM ledger WHERE kind = 'credit'"):
+            yield f"{account} has a credit, and nobody gave one"
+
+    def _money(self) -> Iterator[str]:
+        """Entries sum to zero, no balance is negative, each hold is resolved once and whole."""
+        for reference, left in self.world.query(
+            "SELECT reference, sum(amount_micro) FROM ledger GROUP BY reference HAVING sum(amount_micro) != 0"
+        ):
+            yield f"the entries of {reference} sum to {left}"
+        sums: Counter[str] = Counter()
+        earned: Counter[str] = Counter()
+        of_job: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        for account, amount, job in self.world.query(
+            "SELECT account, amount_micro, job_id FROM ledger ORDER BY seq"
+        ):
+            sums[account] += amount
+            if account.startswith("acc_") and sums[account] < 0:
+                yield f"{account} was at {sums[account]}"
+            if job is not None and account == REVENUE:
+                earned[job] += amount
+            if job is not None and account.endswith("/held"):
+                of_job[job][0 if amount > 0 else 1] += abs(amount)
+                of_job[job][2] += amount < 0
+        for job, settled, charge in self.world.query("SELECT id, settled_us, settled_micro FROM jobs"):
+            held, resolved, times = of_job[job]
+            wanted = (held, 1) if settled is not None else (0, 0)
+            if (resolved, times) != wanted:
+                yield f"{job}: {held} were held, {resolved} resolved in {times} times, settled at {settled}"
+            if settled is not None and earned[job] != charge:
+                yield f"{job} was charged {charge}, and {earned[job]} of its hold was booked as earned"
+            if settled is not None and not 0 <= charge <= held:
+                yield f"{job} was charged {charge}, of {held} that were held"
+
+    def _jobs(self) -> Iterator[str]:
+        """A job ends once, stays so, and is charged for what it ran, as far as a clock can tell."""
+        ends = Counter(
+            row[0]
+            for row in self.world.query(
+                "SELECT job_id FROM job_events WHERE type IN"
+                " ('job.succeeded', 'job.failed', 'job.cancelled', 'job.preempted')"
+            )
+        )
+        for job, state, charge, finished, error, run_task, past in self.world.query(
+            "SELECT id, state, settled_micro, finished_us, error, run_task, past FROM jobs"
+        ):
+            over = state in j.TERMINAL
+            yield from self._stays(job, over, (state, finished, error))
+            if ends[job] != over:
+                yield f"{job} is {state}, and its end was told {ends[job]} times"
+            if charge is not None and state != j.CANCELLED:
+                ran_s = self._ran_s(run_task, past)
+                most = (ran_s * LEAN + SLACK_S) * SECOND_MICRO
+                if charge > most:
+                    yield f"{job} ran for {ran_s:.2f} s, and was charged {charge / SECOND_MICRO:.2f}"
+
+    def _ran_s(self, run_task: str | None, past: Any) -> float:
+        past = json.loads(past) if isinstance(past, str) else past
+        tasks = {run_task, *(one for before in past or () for one in before["tasks"])}
+        running = self.world.truth.values()
+        now_s = self.world.loop.time()
+        return sum((x.ended_s or now_s) - x.begun_s for x in running if x.task in tasks)
+
+    def _clusters(self) -> Iterator[str]:
+        """Requests, clusters and their jobs: what is over stays so, and a name is one cluster's at a time."""
+        for row_id, state, finished, error in self.world.query(
+            "SELECT id, state, finished_us, error FROM requests"
+        ):
+            yield from self._stays(f"request {row_id}", finished is not None, (state, finished, error))
+        for row_id, state, ended, error in self.world.query(
+            "SELECT id, state, ended_us, error FROM cluster_jobs"
+        ):
+            yield from self._stays(row_id, ended is not None, (state, ended, error))
+        for row_id, state in self.world.query("SELECT id, state FROM clusters"):
+            yield from self._stays(row_id, state == "DOWN", (state,))
+        for name, many in self.world.query(
+            "SELECT name, count(*) FROM clusters WHERE removed_us IS NULL GROUP BY name HAVING count(*) > 1"
+        ):
+            yield f"{many} clusters have the name {name}"
+        for cluster, number, many in self.world.query(
+            "SELECT cluster_id, number, count(*) FROM cluster_jobs GROUP BY cluster_id, number"
+            " HAVING count(*) > 1"
+        ):
+            yield f"{many} jobs of {cluster} have the number {number}"
+
+    def asked_once(self) -> Iterator[str]:
+        """Each ask that was answered is one effect, and there is nothing that nobody asked for."""
+        known: Counter[str] = Counter()
+        for key, answer in self.answers.items():
+            known[key.partition(" ")[0]] += len(answer) if isinstance(answer, list) else 1
+        query = self.world.query
+        many = {
+            "calls": query("SELECT count(*) FROM tasks WHERE owner IS NULL")[0][0],
+            "computes": query("SELECT count(*) FROM computes WHERE owner IS NULL")[0][0],
+            "jobs": query("SELECT count(*) FROM jobs")[0][0],
+            "payments": query("SELECT count(DISTINCT reference) FROM ledger WHERE kind = 'top_up'")[0][0],
+            "requests": query("SELECT count(*) FROM requests")[0][0],
+        }
+        wanted = {
+            "calls": known["call"] + known["batch"],
+            "computes": known["compute"],
+            "jobs": known["job"],
+            "payments": known["payment"],
+            "requests": sum(known[name] for name in asks.BODIES),
+        }
+        for name, count in wanted.items():
+            if many[name] != count:
+                yield f"{count} {name} were asked for and answered, and there are {many[name]}"
+
     # ── at the end, when everything is well again ───────────────────────────────────────────────
 
     def unsettled(self) -> list[str]:
@@ -165,5 +288,11 @@ class Checks:
         found = [f"{x} is {s}" for x, s in query("SELECT id, state FROM tasks") if s not in t.DONE]
         found += [f"{x} is {s}" for x, s in query("SELECT id, state FROM computes") if s != c.DELETED]
         found += [f"{x} is {s}" for x, s in query("SELECT id, state FROM nodes") if s not in n.FINAL]
+        found += [f"{x} is {s}" for x, s in query("SELECT id, state FROM jobs WHERE settled_us IS NULL")]
+        found += [f"{x} is {s}" for x, s in query("SELECT id, state FROM clusters") if s != "DOWN"]
+        found += [f"{x} is {s}" for x, s in query(OPEN_REQUESTS)]
+        found += [
+            f"{x} is {s}" for x, s in query("SELECT id, state FROM cluster_jobs WHERE ended_us IS NULL")
+        ]
         found += [f"the machine of {tag} runs" for tag in self.world.cloud.alive()]
         return found

@@ -67,5 +67,3 @@ class SimProvider(FakeProvider):
 def kind_of(world: World) -> Kind:
     """The kind of the simulated cloud as the daemons of ``world`` reach it."""
     return Kind.of(SimProvider, lambda setup: SimProvider(setup, world))
-
-

@@ -174,7 +174,7 @@ class Daemon:
 
 
 _compiled: dict[str, Any] = {}
-"""One engine for each database, whose compiled statements all others use: that is most of a daemon's start."""
+"""One engine for each database, whose compiled statements all others use: most of what a start takes."""
 
 
 def _share(db: Database) -> None:
@@ -215,5 +215,6 @@ def at_point(name: str) -> None:
             raise faults.Died(name)
     world = here.world
     if name == "before commit" and world.chance(world.faults.disk):
+        world.failed_s = world.loop.time()
         text = world.random.choice(NOT_NOW)
         raise sqlalchemy.exc.OperationalError("COMMIT", {}, sqlite3.OperationalError(text))

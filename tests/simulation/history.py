@@ -1,4 +1,4 @@
-"""One history from one seed: asks and troubles in any order, then everything is well and must come to its end.
+"""One history from one seed: asks and troubles in any order; then all is well, and must come to its end.
 
 Decides: what happens next, and when. Never: takes any chance but the seed's, so that it can be told again.
 Follows: after each step the checks look; the first thing that does not hold ends the history.
@@ -20,24 +20,41 @@ import structlog.typing
 from tests.simulation.acts import Act, Calls, Trouble, provider
 from tests.simulation.checks import Checks
 from tests.simulation.daemon import at_point
-from tests.simulation.world import Violation, World
+from tests.simulation.faces import Jobs, Requests
+from tests.simulation.world import Answer, Violation, World
 
+from sky.domain import job
 from sky.domain.errors import Busy, SkyError, StorageFull
 from sky.kit import faults, ids
 from sky.reconcile import runner
 from sky.store.tx import ConflictError
 from sky.verbs import computes as compute_verbs
+from sky.wire.agent import WorkItem
 
-END_S = 6_000.0
-PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0, 5.0, 5.0, 20.0, 90.0)
-TICK_S = 5.0
+END_S = 3_000.0
+HOLD_SECONDS = 40
+"""How much of a job's runtime one hold covers in here, so that more has to be held."""
+FACES = ("calls",), ("calls",), ("jobs",), ("requests",), ("calls", "jobs", "requests")
+UNDER_WAY = (
+    "SELECT 1 FROM tasks WHERE state IN ('queued', 'running') LIMIT 1",
+    "SELECT 1 FROM jobs WHERE settled_us IS NULL LIMIT 1",
+    "SELECT 1 FROM requests WHERE finished_us IS NULL LIMIT 1",
+    "SELECT 1 FROM cluster_jobs WHERE ended_us IS NULL LIMIT 1",
+)
+PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.1, 1.0, 1.0, 5.0, 5.0, 20.0, 20.0, 80.0)
+ROUGH_PAUSES_S = (0.1, 1.0, 5.0, 20.0, 20.0, 40.0, 80.0)
+ROUGH = 0.25
+"""How many histories are rough: more breaks in them, and there is more time for what follows from it."""
+TICK_S = 3.0
 """A tick finds what no timer does; in here nobody waits for one, and each costs a query."""
 
 
 class History:
     """A world, and the chance that drives it."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(
+        self, seed: int, folder: Path, faces: tuple[str, ...] | None = None, *, rough: bool = False
+    ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self._numbers = random.Random(seed + 1)
@@ -45,14 +62,35 @@ class History:
         self.world = World(folder, draw, draw.choice((1, 1, 2, 3)))
         self.checks = Checks(self.world)
         self.calls = Calls(self.world, self.checks)
-        self.trouble = Trouble(self.world)
-        self.world.answer = self.calls.answer
+        self.jobs = Jobs(self.world, self.checks)
+        self.requests = Requests(self.world, self.checks)
+        drawn = draw.choice(FACES)
+        chosen = faces or drawn
+        rough = draw.random() < ROUGH or rough
+        self._pauses_s = ROUGH_PAUSES_S if rough else PAUSES_S
+        self.faces = [face for name, face in self._faces().items() if name in chosen]
+        self.trouble = Trouble(self.world, rough=rough)
+        if self.trouble.sets_clock:
+            # What a listing does not show yet is told from what is gone by the time since, and a daemon that
+            # starts after the clock was set forward has no other clock to tell that by.
+            self.world.cloud.pace.list_after_s = 0.0
+        self.world.answer = self._answer
         self.steps = draw.randint(3, 16)
+
+    def _faces(self) -> dict[str, Calls | Jobs | Requests]:
+        return {"calls": self.calls, "jobs": self.jobs, "requests": self.requests}
+
+    def _answer(self, item: WorkItem) -> Answer:
+        return self.jobs.answer(item) or self.requests.answer(item) or self.calls.answer(item)
 
     def tell(self) -> None:
         """All of it. Raises Violation."""
         world = self.world
-        with ids.numbered(lambda: self._numbers.getrandbits(128)), _here(), structlog.testing.capture_logs() as logs:
+        with (
+            ids.numbered(lambda: self._numbers.getrandbits(128)),
+            _here(),
+            structlog.testing.capture_logs() as logs,
+        ):
             try:
                 world.loop.run_until_complete(self._tell(logs))
             finally:
@@ -63,7 +101,8 @@ class History:
         for daemon in self.world.daemons:
             daemon.start()
         await provider(self.calls)
-        await self.calls.begin()
+        for face in self.faces:
+            await face.begin()
         for _ in range(self.steps):
             await self._step()
             self._look(logs)
@@ -73,35 +112,44 @@ class History:
         self._look(logs)
 
     async def _step(self) -> None:
-        acts = [*self.calls.acts(), *self.trouble.acts()]
+        acts = [act for face in (*self.faces, self.trouble) for act in face.acts()]
         name, act = _chosen(self.random, acts)
         self.world.say(name)
         try:
             await act()
         except SkyError as refused:
             self.world.say(f"refused: {refused.message}")
-        await asyncio.sleep(self.random.choice(PAUSES_S))
+        await asyncio.sleep(self.random.choice(self._pauses_s))
 
     async def _end(self, logs: list[structlog.typing.EventDict]) -> None:
         """What is under way comes to its end; then all is given back, and that too."""
         await asyncio.sleep(1.0)
         query = self.world.query
         deadline_s = self.world.loop.time() + END_S
-        while query("SELECT 1 FROM tasks WHERE state IN ('queued', 'running') LIMIT 1"):
+        while any(query(sql) for sql in UNDER_WAY):
             self._hurry(deadline_s)
             await asyncio.sleep(5.0)
         self._look(logs)
-        for (row_id,) in query("SELECT id FROM computes WHERE state NOT IN ('deleting', 'deleted')"):
-            await self.calls.ask(f"the end of {row_id}", lambda tx, x=row_id: compute_verbs.delete(tx, x, None))
+        await self.requests.down_all(0)
+        for (row_id,) in query(
+            "SELECT id FROM computes WHERE state NOT IN ('deleting', 'deleted') AND owner IS NULL"
+        ):
+            await self.calls.ask(
+                f"the end of {row_id}", lambda tx, x=row_id: compute_verbs.delete(tx, x, None)
+            )
         while self.checks.unsettled():
             self._hurry(deadline_s)
             await asyncio.sleep(10.0)
+        for what in self.checks.asked_once():
+            self.world.wrong(what)
 
     def _hurry(self, deadline_s: float) -> None:
         for one in self.world.live_agents():
             one.hurry()
         if self.world.loop.time() > deadline_s:
-            raise Violation(f"nothing was wrong for {END_S:g} s, and yet: {'; '.join(self.checks.unsettled())}")
+            raise Violation(
+                f"nothing was wrong for {END_S:g} s, and yet: {'; '.join(self.checks.unsettled())}"
+            )
 
     def _look(self, logs: list[structlog.typing.EventDict]) -> None:
         self.checks.all()
@@ -123,14 +171,14 @@ def _chosen(draw: random.Random, acts: Sequence[tuple[int, str, Act]]) -> tuple[
 @contextmanager
 def _here() -> Generator[None]:
     """Within this, marked points are the daemons', and ticks are rare."""
-    before = runner.TICK_S
-    runner.TICK_S = TICK_S
+    before = runner.TICK_S, job.HOLD_SECONDS
+    runner.TICK_S, job.HOLD_SECONDS = TICK_S, HOLD_SECONDS
     faults.watch(at_point)
     try:
         yield
     finally:
         faults.watch(None)
-        runner.TICK_S = before
+        runner.TICK_S, job.HOLD_SECONDS = before
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
@@ -145,11 +193,11 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def tell(seed: int) -> History:
+def tell(seed: int, faces: tuple[str, ...] | None = None, *, rough: bool = False) -> History:
     """Tell the history of ``seed``. A failure names the command that tells it again, and what happened."""
     folder = Path(tempfile.mkdtemp(prefix="sky-simulation-", dir=_fast()))
     try:
-        history = History(seed, folder)
+        history = History(seed, folder, faces, rough=rough)
         try:
             history.tell()
         except Exception as error:

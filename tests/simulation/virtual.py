@@ -14,7 +14,7 @@ from typing import Any
 from sky.kit.clock import ManualClock
 
 IDLE_TURNS_MAX = 5_000
-"""Turns of the loop without any time between them, after which it is taken for granted that it will not stop."""
+"""Turns of the loop without any time between them, after which nothing will ever make it stop."""
 
 
 class _Jump(selectors.SelectSelector):

@@ -1,0 +1,207 @@
+"""Bugs that are planted one at a time: each breaks a promise, and a simulation that is worth its time finds it.
+
+Decides: what is planted, as a few words of the source that are put in place of others. Never: stays after its
+test. Follows: a mutant whose words are not in the source any more fails, and has to be planted anew.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sky.api.agent import connect
+from sky.domain import ledger, task
+from sky.kit.clock import SteadyClock
+from sky.plan import attempt as attempt_plan
+from sky.plan import job as job_plan
+from sky.plan import node as node_plan
+from sky.providers.fake.cloud import FakeCloud
+from sky.reconcile import sweep
+from sky.reconcile.nodes import Nodes
+from sky.reconcile.runner import Runner
+from sky.store.tx import Tx
+from sky.verbs import jobs as job_verbs
+from sky.verbs import reports
+from sky.verbs import tasks as task_verbs
+
+CALLS, JOBS, REQUESTS = ("calls",), ("jobs",), ("requests",)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """In ``owner``'s function ``name``, ``new`` stands where ``old`` stood. ``faces``: where it shows;
+    ``rough``: where much breaks."""
+
+    what: str
+    owner: Any
+    name: str
+    old: str
+    new: str
+    faces: tuple[str, ...] = CALLS
+    rough: bool = False
+
+    def plant(self, patch: pytest.MonkeyPatch) -> None:
+        """Put it in, for as long as ``patch`` lasts."""
+        function = vars(self.owner)[self.name]
+        source = textwrap.dedent(inspect.getsource(function))
+        assert self.old in source, f"{self.name} has changed: plant {self.what!r} anew"
+        flags = __future__.annotations.compiler_flag
+        code = compile(source.replace(self.old, self.new), f"<{self.what}>", "exec", flags)
+        made: dict[str, Any] = {}
+        exec(code, function.__globals__, made)
+        patch.setattr(self.owner, self.name, made[self.name])
+
+
+MUTANTS = (
+    Mutant(
+        "a lost attempt is taken for one that never began",
+        task,
+        "after_loss",
+        "if state in WAITING:",
+        "if state != CANCEL_REQUESTED:",
+    ),
+    Mutant(
+        "what may have run is tried again although nobody allowed it",
+        task,
+        "after_loss",
+        "return INDETERMINATE, tries.ambiguous_used < tries.ambiguous_allowed",
+        "return INDETERMINATE, True",
+    ),
+    Mutant(
+        "one safe retry too many",
+        task,
+        "after_loss",
+        "tries.safe_used < tries.safe_allowed",
+        "tries.safe_used <= tries.safe_allowed",
+        rough=True,
+    ),
+    Mutant(
+        "the fence is forgotten: an attempt is over while its machine still runs",
+        attempt_plan,
+        "_one",
+        "gone = a.node_state in n.FINAL",
+        "gone = True or a.node_state in n.FINAL",
+        rough=True,
+    ),
+    Mutant(
+        "a node is given up long before its agent's lease is over",
+        node_plan,
+        "_serving",
+        "LEASE_MARGIN_US",
+        "(LEASE_MARGIN_US - 75_000_000)",
+        rough=True,
+    ),
+    Mutant(
+        "work is handed out before that is written down",
+        connect,
+        "mailbox",
+        'tx.apply(*(t.ExecutionDispatched(r["id"]) for r in new))',
+        "pass",
+    ),
+    Mutant(
+        "what runs is called cancelled as soon as that is asked for",
+        task_verbs,
+        "cancel",
+        'if row["state"] in t.WAITING]',
+        'if row["state"] in t.EXECUTION_LIVE]',
+    ),
+    Mutant(
+        "a late report moves what is over",
+        reports,
+        "_outcomes",
+        'if row["state"] in t.DONE:',
+        "if False:",
+        rough=True,
+    ),
+    Mutant(
+        "an event is dropped",
+        Tx,
+        "_record",
+        "row = about.row",
+        "row = about.row\n    if name == 'node.lost': return",
+    ),
+    Mutant(
+        "the answer to a key is not remembered",
+        Tx,
+        "once",
+        "_REMEMBER.run(self.connection, row)",
+        "pass",
+    ),
+    Mutant(
+        "the tag of a launch is ignored",
+        FakeCloud,
+        "launch",
+        "if known is not None and not (self.forgetful and known.is_gone(now_us)):",
+        "if False:",
+        rough=True,
+    ),
+    Mutant("a stray is left alone", sweep, "_is_stray", "if node is None or", "if"),
+    Mutant(
+        "a node is called deleted before its machine is gone",
+        Nodes,
+        "_terminate",
+        'if listed and (machine is None or machine.state == "gone"):',
+        "if True:",
+    ),
+    Mutant(
+        "another daemon's claim is ignored",
+        Runner,
+        "_claim",
+        "if not passes.claim(",
+        "if False and passes.claim(",
+    ),
+    Mutant(
+        "the wall clock is believed at once",
+        SteadyClock,
+        "now_us",
+        "max(-lean_us, min(lean_us, gap_us))",
+        "gap_us",
+    ),
+    Mutant(
+        "a lost machine is metered until that is noticed",
+        job_plan,
+        "_alive",
+        "min(now_us, view.last_seen_us or view.started_us)",
+        "now_us",
+        JOBS,
+        rough=True,
+    ),
+    Mutant(
+        "what is left of a hold is given back twice",
+        job_verbs,
+        "settle",
+        "tx.apply(j.JobSettled",
+        "ledger.enter(tx, l.credit(account_of(row), row['id'], held - charge)) if held > charge else None\n"
+        "    tx.apply(j.JobSettled",
+        JOBS,
+    ),
+    Mutant(
+        "what is left of a hold is kept",
+        ledger,
+        "settle",
+        "charged = min(max(0, charge_micro), held_micro)",
+        "charged = held_micro",
+        JOBS,
+    ),
+    Mutant(
+        "half of a hold is settled, and the job called settled",
+        ledger,
+        "settle",
+        "Entry(held(account_id), -held_micro)",
+        "Entry(held(account_id), -(held_micro := held_micro // 2))",
+        JOBS,
+    ),
+    Mutant(
+        "an account may go below zero",
+        ledger,
+        "chained",
+        "if balance < 0:",
+        "if False:",
+        JOBS,
+    ),
+)
