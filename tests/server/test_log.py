@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
 from tests.conftest import RunningDaemon, free_port
 
 
@@ -38,3 +40,58 @@ def test_a_daemon_loads_nothing_that_paints(tmp_path: Path) -> None:
     )
     assert done.stdout == "['structlog']\n", "and what somebody else needs can be had all the same"
     assert "port" in done.stderr
+
+
+def test_each_line_says_which_request_or_pass_it_is_from(tmp_path: Path) -> None:
+    daemon = RunningDaemon(tmp_path, free_port(), {"SKY_LOG_LEVEL": "debug"})
+    daemon.start()
+    try:
+        ours, forged = "trace-7:of.mine", "two words"
+        for given in (ours, forged):
+            asked = urllib.request.Request(f"{daemon.url}/v1/computes", headers={"X-Request-Id": given})
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                assert (answer.headers["Request-Id"] == given) == (given == ours)
+    finally:
+        daemon.stop()
+    lines = [json.loads(line) for line in (tmp_path / "server.log").read_text().splitlines()]
+    assert all({"timestamp", "level", "event"} <= set(line) for line in lines)
+    [mine] = [line for line in lines if line.get("request_id") == ours]
+    assert (mine["event"], mine["route"], mine["status"]) == ("request.answered", "GET /v1/computes", 200)
+    assert not [line for line in lines if line.get("request_id") == forged]
+    passes = [line for line in lines if line["event"] == "pass.done"]
+    assert {"sweep", "forget"} <= {line["loop"] for line in passes}
+    assert all(line["why"] for line in passes)
+    assert all(line["provider"].startswith("prv_") for line in passes if line["loop"] == "sweep")
+    assert not [line for line in passes if "request_id" in line], "a pass belongs to no request"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_libraries_log_in_the_same_form_and_no_secret(form: str) -> None:
+    code = (
+        "import logging, structlog; from sky.kit import about; from sky.server import log; "
+        f"log.configure('info', {form!r}); "
+        "about.begin(lambda: about.of_key('nodes/nod_01abc')); "
+        "structlog.get_logger().info('one.thing', token='hidden', count=3, said='two words'); "
+        "logging.getLogger('some.library').warning('it is %s', 'odd'); "
+        "logging.getLogger('some.library').info('and not told')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    first, second = done.stderr.splitlines()
+    assert "hidden" not in done.stderr
+    if form == "json":
+        own, theirs = json.loads(first), json.loads(second)
+        assert (own["event"], own["token"], own["count"], own["loop"]) == ("one.thing", "***", 3, "nodes")
+        assert (own["node"], theirs["node"]) == ("nod_01abc", "nod_01abc")
+        assert (theirs["event"], theirs["logger"], theirs["level"]) == (
+            "it is odd",
+            "some.library",
+            "warning",
+        )
+    else:
+        assert " level=info event=one.thing " in first
+        assert first.startswith("timestamp=")
+        assert 'said="two words"' in first
+        assert "node=nod_01abc" in first
+        assert ' level=warning event="it is odd" ' in second

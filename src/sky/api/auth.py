@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import structlog
 from litestar.types import ASGIApp, Message, Receive, Send
 
 from sky.api import versions
@@ -30,6 +31,8 @@ from sky.api.traffic import Traffic
 from sky.api.unit import ApiSettings
 from sky.domain.errors import Forbidden, InvalidRequest, SkyError, Unauthorized
 from sky.domain.user import ADMIN, METRICS_PATH, Caller, least_role, suffices
+from sky.kit import about
+from sky.kit.meters import OTHER
 from sky.wire import v1
 
 AGENT_PATHS = "/agent/"
@@ -42,6 +45,7 @@ PROXY_HEADER = b"x-auth-request-email"
 LOOK_AGAIN_S = 1.0
 """How often, while an answer goes on, it is looked whether its token still lets in."""
 
+_log = structlog.get_logger(__name__)
 _PROCESS = secrets.token_hex(6).encode()
 _numbers = itertools.count(1)
 _OF_A_USER = re.compile(rb"bearer +sky_", re.IGNORECASE)
@@ -114,9 +118,18 @@ class Guard:
         if versions.speaks(scope["path"]):
             more += self._versions
 
+        def tell() -> dict[str, str]:
+            return {
+                "request_id": state["request_id"],
+                "route": f"{method} {scope.get('path_template') or OTHER}",
+            }
+
         def note(status: int) -> None:
             took_s = self._callers.clock.monotonic_s() - began_s
             self._traffic.answered(method, scope.get("path_template"), status, took_s)
+            _log.debug("request.answered", status=status, seconds=took_s)
+
+        about.begin(tell)  # each request has a task of its own
 
         out = _with(send, more, note)
         refusal = self._misled(scope, state, headers, head=head)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from sky.domain.errors import SkyError
-from sky.kit import backoff, faults
+from sky.kit import about, backoff, faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.kit.meters import Family
 from sky.reconcile.meters import Meters
@@ -211,6 +211,7 @@ class Runner:
         name, key_id = key.split("/", 1)
         loop = self._loops[name]
         began_s = self._clock.monotonic_s()
+        token = about.begin(lambda: about.of_key(key))
         try:
             if isinstance(loop, InnerLoop):
                 due_us = await self._inner(loop, key, key_id)
@@ -224,6 +225,8 @@ class Runner:
             self._meters.failed(name)
             self._claims.pop(key, None)  # It may have been undone, with all that the pass wrote.
             due_us = await self._failed(key, error)
+        finally:
+            about.end(token)
         self._meters.passed(name, self._clock.monotonic_s() - began_s, self._clock.now_us())
         self._set_timer(key, due_us)
 
@@ -234,9 +237,14 @@ class Runner:
             seen = passes.version(tx.connection, key)
             done = loop.look(tx, key_id)
             passes.finish(tx, key, seen, due_us=done.due_us, decision=done.why)
+            said.append(done.why)
             return done.due_us
 
-        return await self._db.write(work, later=True)
+        said: list[str] = []
+        due_us = await self._db.write(work, later=True)
+        if said:
+            _log.debug("pass.done", why=said[-1])
+        return due_us
 
     async def _outer(self, loop: OuterLoop, key: str, key_id: str) -> int | None:
         if self._claims.get(key, 0.0) <= self._clock.monotonic_s() and not await self._db.write(
@@ -260,6 +268,7 @@ class Runner:
                 done.write(tx)
 
         await self._db.write(write, later=True)
+        _log.debug("pass.done", why=done.why)
         return done.due_us
 
     def follow(self, tx: Tx, key: str) -> bool:

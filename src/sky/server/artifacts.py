@@ -14,7 +14,8 @@ from sky.api.selling import Storage
 from sky.kit.clock import Clock
 from sky.reconcile.retention import DAY_US, Keeper, Terms
 from sky.server.keys import Keys
-from sky.server.settings import NO_ARTIFACTS, Settings, SettingsError
+from sky.server.setting_rules import NO_ARTIFACTS
+from sky.server.settings import Settings, SettingsError
 from sky.store.artifact_folder import ArtifactFolder
 from sky.store.sigv4 import NoCredentialsError
 

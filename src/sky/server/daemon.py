@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_USAGE
-    log.configure(chosen.log_level)
+    log.configure(chosen.log_level, chosen.log_format)
     os.umask(0o077)
     _raise_file_limit()
     try:

@@ -16,6 +16,7 @@ from typing import Any, TextIO, cast
 import msgspec
 import structlog
 
+from sky.kit import about
 from sky.kit.masks import Masks
 
 _SECRET = ("token", "password", "secret", "credential", "authorization")
@@ -27,6 +28,12 @@ def _mask(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutabl
     for key in event:
         if any(word in key.lower() for word in _SECRET):
             event[key] = "***"
+    return event
+
+
+def _tell_about(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name, value in about.now().items():
+        event.setdefault(name, value)
     return event
 
 
@@ -82,23 +89,42 @@ def _with_priority(_logger: Any, method: str, line: str) -> str:
     return f"<{PRIORITIES.get(method, 6)}>{line}"
 
 
-def configure(level: str) -> None:
-    """Send everything that is logged to stderr."""
-    lines = cast("TextIO", _Lines())
+class _OfLibraries(logging.Handler):
+    """Hands what libraries log to our own logger, so that it has the same form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname.lower()
+        told = structlog.get_logger(record.name).bind(logger=record.name)
+        say = told.error if level == "critical" else getattr(told, level, told.info)
+        say(record.getMessage(), exc_info=record.exc_info or None)
+
+
+def configure(level: str, form: str = "json") -> None:
+    """Send everything that is logged to stderr, as ``json`` or ``text``."""
+    text = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
     journal: list[Any] = [_with_priority] if _to_journal() else []
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _tell_about,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _mask,
-            structlog.processors.JSONRenderer(serializer=_dump),
+            *((_flat, text) if form == "text" else (structlog.processors.JSONRenderer(serializer=_dump),)),
             *journal,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS.get(level, logging.INFO)),
-        logger_factory=structlog.WriteLoggerFactory(file=lines),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Lines())),
         cache_logger_on_first_use=True,
     )
     logging.getLogger("uvicorn.error").addFilter(_unexpected)
-    logging.basicConfig(level=logging.WARNING, stream=lines, format="%(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, handlers=[_OfLibraries()])
+
+
+def _flat(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Only what ``name=value`` can show: names without blanks, and text."""
+    return {
+        name.replace(" ", "_"): value if isinstance(value, str) else _dump(value)
+        for name, value in event.items()
+    }

@@ -15,7 +15,8 @@ from sky.kit.clock import Clock
 from sky.server.engines import LocalEngine
 from sky.server.keys import Keys
 from sky.server.listing import Listing
-from sky.server.settings import NO_ARTIFACTS, Settings
+from sky.server.setting_rules import NO_ARTIFACTS
+from sky.server.settings import Settings
 from sky.store.db import Database
 from sky.verbs.job_rules import Offering
 from sky.verbs.webhooks import Sealing

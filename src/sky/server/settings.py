@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from sky.domain.user import Role
 from sky.kit.version import CLIENT_RELEASE
+from sky.server import setting_rules
 from sky.server.said import SettingsError, said
+from sky.server.setting_rules import LOOPBACK
 from sky.store.engine import driver_url
 
 DEFAULT_PORT = 7590
@@ -150,6 +150,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[str, Meta(min_length=16, max_length=256)] | None,
         Meta(description="A token that is good for reading `/metrics`, and for nothing else."),
     ] = None
+    log_format: Annotated[
+        Literal["json", "text"],
+        Meta(description="How a line of the log is written: one JSON object, or `name=value` for people."),
+    ] = "json"
     log_level: Annotated[
         str, Meta(description="Least severe lines that are logged: debug, info, warning, error.")
     ] = "info"
@@ -293,10 +297,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9_-][A-Za-z0-9._/-]{0,199}?))?/?")
-_ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/?")
-_NAME = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
-NO_ARTIFACTS = "none"
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.environ) -> Settings:
@@ -317,80 +317,12 @@ def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.enviro
     except msgspec.ValidationError as error:
         msg = f"a setting is wrong: {error}"
         raise SettingsError(msg) from error
-    _check_address(settings)
-    if settings.port is not None and not 0 <= settings.port <= 65_535:
-        msg = f"port: {settings.port} is not a port; expected 0 to 65535"
-        raise SettingsError(msg)
-    if settings.console_url is not None and not _safe(settings.console_url):
-        msg = f"console_url: {settings.console_url!r} is neither https nor http on a loopback address"
-        raise SettingsError(msg)
-    if settings.jobs and settings.accounts_backend == "console" and settings.console_url is None:
-        msg = (
-            "accounts_backend: 'console' needs the console's address; set SKY_CONSOLE_URL (and "
-            "SKY_CONSOLE_TOKEN), or set SKY_ACCOUNTS_BACKEND=local; see docs/console.md"
-        )
-        raise SettingsError(msg)
-    _check_artifacts(settings)
+    setting_rules.check(settings)
     return settings
-
-
-def _check_address(settings: Settings) -> None:
-    if (settings.tls_cert is None) != (settings.tls_key is None):
-        missing, given = ("tls_key", "tls_cert") if settings.tls_key is None else ("tls_cert", "tls_key")
-        msg = f"{missing}: is missing; {given} is {getattr(settings, given)}, and both are needed for TLS"
-        raise SettingsError(msg)
-    if settings.host not in LOOPBACK and settings.tls_cert is None and not settings.behind_proxy:
-        msg = (
-            f"host: {settings.host!r} is not a loopback address, so tokens would go over the network for "
-            "anybody to read; give --tls-cert and --tls-key, or --behind-proxy where a reverse proxy does TLS"
-        )
-        raise SettingsError(msg)
-    try:
-        networks = settings.networks
-    except ValueError as error:
-        msg = f"proxies: {settings.proxies!r} is not a list of addresses or networks: {error}"
-        raise SettingsError(msg) from error
-    if settings.behind_proxy and not networks:
-        msg = "proxies: is empty, so that no proxy would be believed; give the address that yours has"
-        raise SettingsError(msg)
-    for name in settings.hosts:
-        if not _NAME.fullmatch(name):
-            msg = f"names: {name!r} is not a name such as sky.example.com or sky.example.com:8443"
-            raise SettingsError(msg)
 
 
 def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _check_artifacts(settings: Settings) -> None:
-    where = settings.artifacts
-    prefix = (settings.bucket or ("", ""))[1].rstrip("/")
-    strange = prefix and any(part in ("", ".", "..") for part in prefix.split("/"))
-    if strange or (where not in (None, NO_ARTIFACTS) and settings.bucket is None):
-        msg = f"artifacts: {where!r} is neither s3://bucket nor s3://bucket/prefix nor {NO_ARTIFACTS}"
-        raise SettingsError(msg)
-    if settings.artifacts_endpoint is not None and not _ENDPOINT.fullmatch(settings.artifacts_endpoint):
-        msg = f"artifacts_endpoint: {settings.artifacts_endpoint!r} is not https://host or http://host:port"
-        raise SettingsError(msg)
-    region = settings.artifacts_region
-    if region is not None and not re.fullmatch(r"[a-z0-9-]{1,64}", region):
-        msg = f"artifacts_region: {region!r} is not the name of a region"
-        raise SettingsError(msg)
-    if settings.bucket is not None and find_spec("botocore") is None:
-        msg = f"artifacts: {where} needs the extra s3; install it with `pip install 'skyfleet[s3]'`"
-        raise SettingsError(msg)
-
-
-def _safe(url: str) -> bool:
-    """Whether keys may be sent there: over TLS, or without leaving this computer."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    if not parts.hostname or parts.username or parts.query or parts.fragment:
-        return False
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
 
 
 def _decode(kind: type, value: object) -> object:
