@@ -311,6 +311,34 @@ async def test_a_launch_that_takes_long_is_waited_for(
     assert len(server.tasks()) == 1
 
 
+async def test_a_token_that_ends_during_a_launch_loses_nothing(
+    server: SkypilotServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PLACED_S_MAX", 0.0)
+    provider, server.hold = provider_of(server), True
+    order = await order_of(provider)
+    await error_of(provider.launch(order))
+    server.authorization = "Bearer another"
+    for again in (provider, provider_of(server)):
+        error = await error_of(again.launch(order))
+        assert isinstance(error, AgainLater), "nobody can say whether it was bought"
+        assert "credentials" in error.message
+    server.authorization = None
+    server.release()
+    assert (await launched(provider_of(server), order)).state == "running"
+    assert len(server.tasks()) == 1
+
+
+async def test_a_launch_that_is_not_taken_is_refused(server: SkypilotServer) -> None:
+    provider = provider_of(server)
+    order = await order_of(provider)
+    detail = '{"detail": [{"loc": ["body", "task"], "msg": "Field required"}]}'
+    server.troubles = [Trouble("/launch", 422, detail)]
+    error = await error_of(provider.launch(order))
+    assert isinstance(error, Refused)
+    assert "HTTP 422: body.task: Field required" in error.message
+
+
 async def test_a_launch_that_is_not_wanted_any_more_is_cancelled(
     server: SkypilotServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,8 @@ class Api:
     async def error(self, request_id: str, where: str) -> ProviderError:
         """What a request has failed with, and the end of what it wrote."""
         status, raw = await self._call("GET", "/api/get", query=(("request_id", request_id),))
+        if status == 404:
+            return AgainLater(f"{where}: the server has forgotten the request {request_id}", 1.0)
         told = mapping(mapping(parsed(raw)).get("detail") if status == 500 else parsed(raw))
         error = mapping(parsed(told.get("error")))
         if not error and told.get("status") == "CANCELLED":

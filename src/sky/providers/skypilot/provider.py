@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,7 +25,6 @@ from sky.providers.base import (
     LaunchOrder,
     Machine,
     Provider,
-    ProviderError,
     Refused,
     Setup,
 )
@@ -94,23 +93,12 @@ class SkypilotProvider:
         names = self._names
         name = names.node(order.tag) if order.disk is None else names.disk(order.disk)
         body = await asyncio.to_thread(launch_body, order, self._config, name, self._daemon(order))
-        async with self._calls() as api:
-            launches = await self._launching(api, name)
-            cluster = await self._cluster(api, name)
-            if launches:
-                if order.disk is not None and await self._node_of(api, launches[0]) != order.tag:
-                    raise AgainLater(f"disk {order.disk} is being given to another machine", REMOVING_AGAIN_S)
-                self._launches[order.tag] = launches[0].id
-                return await self._placed(api, order, name)
-            if order.tag in self._launches:
-                return await self._placed(api, order, name)
-            known = None if cluster is None else await self._before(api, order, cluster)
-            if known is not None:
-                return await self._told(api, known, launching=False)
-            faults.point("skypilot.launch.before")
-            self._launches[order.tag] = await api.submit("/launch", body)
-            faults.point("skypilot.launch.after")
-            return await self._placed(api, order, name)
+        # A call that looks and is refused says nothing of what an earlier one may have bought.
+        async with self._calls(asking=True) as api:
+            made = await self._launched(api, order, name, body)
+        if isinstance(made, Refused):
+            raise made
+        return made
 
     async def machines(self) -> tuple[Machine, ...]:
         async with self._calls() as api:
@@ -165,6 +153,29 @@ class SkypilotProvider:
 
     # ── a launch, from its request to its end ───────────────────────────────────────────────────
 
+    async def _launched(
+        self, api: calls.Api, order: LaunchOrder, name: str, body: dict[str, Any]
+    ) -> Machine | Refused:
+        """The machine, or that it was refused and nothing of it is left."""
+        launches = await self._launching(api, name)
+        cluster = await self._cluster(api, name)
+        if launches:
+            if order.disk is not None and await self._node_of(api, launches[0]) != order.tag:
+                raise AgainLater(f"disk {order.disk} is being given to another machine", REMOVING_AGAIN_S)
+            self._launches[order.tag] = launches[0].id
+        if order.tag in self._launches:
+            return await self._placed(api, order, name)
+        known = None if cluster is None else await self._before(api, order, cluster)
+        if known is not None:
+            return await self._told(api, known)
+        faults.point("skypilot.launch.before")
+        try:
+            self._launches[order.tag] = await api.submit("/launch", body)
+        except Refused as refused:
+            return refused
+        faults.point("skypilot.launch.after")
+        return await self._placed(api, order, name)
+
     async def _before(self, api: calls.Api, order: LaunchOrder, cluster: Cluster) -> Cluster | None:
         """The cluster of that name, if it is this order's; None if it may be started for it."""
         if order.disk is not None:
@@ -180,8 +191,8 @@ class SkypilotProvider:
             raise AgainLater(f"{cluster.name} is left of a launch that has failed, and is removed first")
         return cluster
 
-    async def _placed(self, api: calls.Api, order: LaunchOrder, name: str) -> Machine:
-        """The machine, once the launch has ended well. AgainLater before that, Refused where it has not."""
+    async def _placed(self, api: calls.Api, order: LaunchOrder, name: str) -> Machine | Refused:
+        """The machine once the launch has ended well, or why it has not. AgainLater before that."""
         request_id = self._launches[order.tag]
         until_s = self._clock.monotonic_s() + PLACED_S_MAX
         while True:
@@ -195,28 +206,30 @@ class SkypilotProvider:
             raise AgainLater(msg + (f": {said}" if said else ""), LAUNCHING_AGAIN_S)
         cluster = await self._cluster(api, name)
         if asked is not None and asked.status != "SUCCEEDED":
-            raise await self._lost(api, order, request_id, cluster)
+            return await self._lost(api, order, request_id, cluster)
         self._launches.pop(order.tag, None)
         if cluster is None:
             msg = f"SkyPilot has no cluster {name} any more, whose launch (request {request_id}) has ended"
             raise AgainLater(f"{msg}; it is launched anew", 1.0)
-        return await self._told(api, cluster, launching=False)
+        return await self._told(api, cluster)
 
     async def _lost(
         self, api: calls.Api, order: LaunchOrder, request_id: str, cluster: Cluster | None
-    ) -> ProviderError:
-        """What a launch has failed with. AgainLater as long as anything is left of it."""
+    ) -> Refused:
+        """What a launch has failed with. AgainLater while anything is left of it, or where that passes."""
         error = await api.error(request_id, f"launching {order.offer.instance_type}")
         if cluster is not None and not cluster.stopped:
             await self._end(api, cluster, stop=order.disk is not None and cluster.was_up)
             msg = f"the launch has failed, and {cluster.name}, which it has left, is removed: {error.message}"
-            return AgainLater(msg, REMOVING_AGAIN_S)
+            raise AgainLater(msg, REMOVING_AGAIN_S)
         self._launches.pop(order.tag, None)
+        if not isinstance(error, Refused):
+            raise error
         return error
 
-    async def _told(self, api: calls.Api, cluster: Cluster, *, launching: bool) -> Machine:
+    async def _told(self, api: calls.Api, cluster: Cluster) -> Machine:
         """The machine, with what it costs among its facts."""
-        machine = self._seen(cluster, launching=launching)
+        machine = self._seen(cluster, launching=False)
         if machine.state != "gone":
             hourly = await api.hourly_usd(cluster.name)
             if hourly is not None:
