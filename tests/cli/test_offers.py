@@ -48,16 +48,13 @@ def test_filters_compare_clouds_by_price_and_what_has_no_price_comes_last(offlin
     def words(*more: str) -> list[str]:
         return ["offers", "--offline", "-o", "json", *more]
 
-    a100, spot, cheap, large, exact, place, first, eight = offline.together(
+    a100, spot, cheap, exact, place = offline.together(
         [
             words("--gpu", "a100:8"),
             words("--gpu", "A100", "--spot"),
             words("--gpu", "A100", "--max-hourly-cost", "18"),
-            words("--cpus", "8+", "--memory", "1000+"),
-            words("--cpus", "8", "--memory", "32"),
-            words("--region", "US-EAST-1", "--provider", "aws"),
-            words("--kind", "gcp", "--limit", "1"),
-            words("--min-vram", "30", "--min-count", "16"),
+            words("--cpus", "8", "--memory", "30+"),
+            words("--region", "US-EAST-1", "--provider", "aws", "--limit", "1"),
         ]
     )
     both = ["Standard_ND96asr_v4", "p4d.24xlarge", "a2-highgpu-8g"]
@@ -71,21 +68,16 @@ def test_filters_compare_clouds_by_price_and_what_has_no_price_comes_last(offlin
     assert types(spot)[:2] == both[:2]
     assert len(types(spot)) == 4
     assert types(cheap) == both
-    assert types(large) == ["p4d.24xlarge"]
     assert types(exact) == ["e2-standard-8"]
-    assert types(place) == ["g5.xlarge", "p4d.24xlarge"]
-    assert (types(first), "there are more than 1" in first.err) == (["e2-standard-8"], True)
-    assert types(eight) == ["Standard_ND99"]
+    assert (types(place), "there are more than 1" in place.err) == (["g5.xlarge"], True)
 
 
 def test_a_price_that_is_not_known_is_said_to_be_none(offline: Sky) -> None:
-    table, spot, capped, own_kind, nothing = offline.together(
+    table, capped, own_kind = offline.together(
         [
             ["offers", "--offline", "--gpu", "A100"],
-            ["offers", "--offline", "--gpu", "A10G", "--spot"],
             ["offers", "--offline", "--gpu", "A10G", "--spot", "--max-price", "5"],
             ["offers", "--offline", "--kind", "ssh"],
-            ["offers", "--offline", "--cpus", "1000+"],
         ]
     )
     rows = [line.split() for line in table.check().out.splitlines()]
@@ -94,11 +86,8 @@ def test_a_price_that_is_not_known_is_said_to_be_none(offline: Sky) -> None:
     assert rows[-1][-2:] == ["none", "none"]
     assert NOTE in table.err
     assert "1 of those that fit have no price in the list" in table.err
-    assert "g5.xlarge" in spot.check().out
-    assert "1 of those that fit have no spot price" in spot.err
     assert (capped.check().out, "1 more would fit and have no spot price" in capped.err) == ("", True)
     assert (own_kind.check().out, "`sky offers --kind ssh` asks for them" in own_kind.err) == ("", True)
-    assert (nothing.check().out, "fewer filters" in nothing.err) == ("", True)
 
 
 def test_names_that_the_list_does_not_have_are_refused_with_the_near_ones(offline: Sky) -> None:

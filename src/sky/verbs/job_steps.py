@@ -55,7 +55,7 @@ def left_of(job: Mapping[str, Any]) -> int:
 def make_compute(tx: Tx, job: Mapping[str, Any], rules: Rules) -> str:
     """Ask for the compute of a job; returns its id. Its places are tried in the catalogue's order."""
     asked: list[dict[str, Any]] = [dict(machine) for machine in job["machines"]]
-    narrow = [machine.pop("narrow", None) or {} for machine in asked]
+    narrow: list[dict[str, Any]] = [machine.pop("narrow", None) or {} for machine in asked]
     machines = tuple(msgspec.convert(machine, v1.Spec) for machine in asked)
     spec = v1.ComputeSpec(
         specs=machines,
