@@ -27,11 +27,11 @@ from sky.api import versions
 from sky.api.callers import Callers, own_name
 from sky.api.errors import body_of, headers_of
 from sky.api.stream import CutShort
-from sky.api.traffic import Traffic
+from sky.api.traffic import METHODS, Traffic
 from sky.api.unit import ApiSettings
 from sky.domain.errors import Forbidden, InvalidRequest, SkyError, Unauthorized
 from sky.domain.user import ADMIN, METRICS_PATH, Caller, least_role, suffices
-from sky.kit import about
+from sky.kit import about, spans
 from sky.kit.meters import OTHER
 from sky.wire import v1
 
@@ -91,7 +91,10 @@ class Guard:
         if kind == "http":
             self._traffic.open += 1
             try:
-                await self._http(scope, receive, send)
+                if spans.asked_for():
+                    await self._traced(scope, receive, send)
+                else:
+                    await self._http(scope, receive, send)
             finally:
                 self._traffic.open -= 1
         elif kind == "websocket":
@@ -101,6 +104,21 @@ class Guard:
                 await send({"type": "websocket.close", "code": NOT_HERE, "reason": "no such path"})
         else:
             await self._app(scope, receive, send)
+
+    async def _traced(self, scope: Any, receive: Receive, send: Send) -> None:
+        """A request as a span, below the one that its client names."""
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        carrier = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
+        with spans.span(method, {"http.request.method": method}, carrier) as span:
+
+            async def out(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    route = scope.get("path_template") or OTHER
+                    told = {"http.route": route, "http.response.status_code": message["status"]}
+                    span.tell(f"{method} {route}", {**told, "sky.request_id": scope["state"]["request_id"]})
+                await send(message)
+
+            await self._http(scope, receive, out)
 
     async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from sky.domain.errors import SkyError
-from sky.kit import about, backoff, faults
+from sky.kit import about, backoff, faults, spans
 from sky.kit.clock import SECOND_US, Clock
 from sky.kit.meters import Family
 from sky.reconcile.meters import Meters
@@ -213,10 +213,11 @@ class Runner:
         began_s = self._clock.monotonic_s()
         token = about.begin(lambda: about.of_key(key))
         try:
-            if isinstance(loop, InnerLoop):
-                due_us = await self._inner(loop, key, key_id)
-            else:
-                due_us = await self._outer(loop, key, key_id)
+            with spans.span(f"loop {name}", about.of_key(key) if spans.asked_for() else None):
+                if isinstance(loop, InnerLoop):
+                    due_us = await self._inner(loop, key, key_id)
+                else:
+                    due_us = await self._outer(loop, key, key_id)
         except ConflictError:
             self._meters.conflicted(name)
             self._claims.pop(key, None)

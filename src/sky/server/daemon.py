@@ -33,7 +33,7 @@ from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.presence import Presence
 from sky.reconcile.status import Costs
-from sky.server import log, notify, prices, settings, wiring
+from sky.server import log, notify, prices, settings, tracing, wiring
 from sky.server.catalogue import CatalogueError
 from sky.server.doors import Door, StartError, opened
 from sky.server.ending import Ending
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     _raise_file_limit()
     try:
-        with _owned(chosen.home), opened(chosen) as doors:
+        with tracing.begun(), _owned(chosen.home), opened(chosen) as doors:
             chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
             price_list.use(prices.read(chosen.price_list))
             upgrade(chosen.database_url)

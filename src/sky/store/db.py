@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from sky.domain.errors import Busy, SkyError
-from sky.kit import faults
+from sky.kit import faults, spans
 from sky.kit.clock import Clock
 from sky.store.commits import (
     ANYTHING,
@@ -168,7 +168,8 @@ class Database:
             self.asked()
         if not self._line.put(Job(verb, done), later=later):
             raise Busy(f"{WRITES_WAITING_MAX} writes are waiting already; try again", after_s=1.0)
-        return await done
+        with spans.span("db.write"):
+            return await done
 
     async def read(self, query: Callable[[sa.Connection], T]) -> T:
         """Run ``query`` on a snapshot of what is committed. Raises Busy, StorageFull, its own."""
@@ -177,8 +178,6 @@ class Database:
         if self._readers is None:
             return self._read_here(query)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_here, query)
-
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     def _read_here(self, query: Callable[[sa.Connection], T]) -> T:
         try:
