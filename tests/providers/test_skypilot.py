@@ -346,9 +346,12 @@ async def test_a_launch_that_is_not_wanted_any_more_is_cancelled(
     provider, server.hold = provider_of(server), True
     order = await order_of(provider)
     await error_of(provider.launch(order))
+    server.troubles = [Trouble("/status")]
+    error = await error_of(provider_of(server).terminate(order.tag, None))
+    assert isinstance(error, AgainLater), "it cannot be known yet whether there is a cluster"
+    assert [one["status"] for one in server.requests.values() if one["name"] == "sky.launch"] == ["CANCELLED"]
     await provider_of(server).terminate(order.tag, None)
     assert await provider.find(order.tag) is None
-    assert [one["status"] for one in server.requests.values() if one["name"] == "sky.launch"] == ["CANCELLED"]
     assert server.clusters == {}
 
 

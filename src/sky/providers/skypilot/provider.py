@@ -115,17 +115,21 @@ class SkypilotProvider:
 
     async def find(self, tag: str) -> Machine | None:
         async with self._calls(asking=True) as api:
-            launches, cluster = await self._look(api, tag)
+            # The launches first: one that ends in between has its cluster by then.
+            launches = await self._launches_of(api, tag)
+            cluster = await self._cluster_of(api, tag)
         if cluster is not None:
             return self._seen(cluster, launching=bool(launches))
         return _asked_for(launches[0], tag) if launches else None
 
     async def terminate(self, tag: str, machine_id: str | None, *, keep_disk: bool = False) -> None:
         async with self._calls(asking=True) as api:
-            launches, cluster = await self._look(api, tag)
             faults.point("skypilot.terminate.before")
+            launches = await self._launches_of(api, tag)
             if launches:
+                # Before anything that the server may be slow with: meanwhile it would buy.
                 await api.submit("/api/cancel", {"request_ids": [one.id for one in launches]})
+            cluster = await self._cluster_of(api, tag)
             self._launches.pop(tag, None)
             if cluster is None:
                 self._ends.pop(self._names.node(tag), None)
@@ -254,15 +258,13 @@ class SkypilotProvider:
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _look(self, api: calls.Api, tag: str) -> tuple[list[calls.Asked], Cluster | None]:
-        """The launches of a tag that have not ended, and its cluster.
+    async def _launches_of(self, api: calls.Api, tag: str) -> list[calls.Asked]:
+        """The launches of a tag that have not ended."""
+        return [one for one in await self._launching(api) if await self._node_of(api, one) == tag]
 
-        The launches are asked for first: one that ends in between has its cluster by then.
-        """
-        names = self._names
-        launches = [one for one in await self._launching(api) if await self._node_of(api, one) == tag]
-        found = await self._clusters(api, names.node(tag), names.all_disks)
-        return launches, next((one for one in found if one.tag == tag), None)
+    async def _cluster_of(self, api: calls.Api, tag: str) -> Cluster | None:
+        found = await self._clusters(api, self._names.node(tag), self._names.all_disks)
+        return next((one for one in found if one.tag == tag), None)
 
     async def _launching(self, api: calls.Api, name: str | None = None) -> list[calls.Asked]:
         query = {} if name is None else {"cluster_name": name}
