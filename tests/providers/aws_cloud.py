@@ -76,7 +76,7 @@ class AwsCloud:
         self._bought: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._buying = threading.Lock()
         self._images: dict[str, str] = {}
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[tuple[str, str], Any] = {}
 
     # ── what a test arranges and asks ───────────────────────────────────────────────────────────
 
@@ -105,17 +105,17 @@ class AwsCloud:
         """Every call of ``action`` in a region meets this."""
         self._always[action, region] = behaviour
 
-    def client(self, region: str = "us-east-1") -> Any:
-        """EC2 itself, past the door."""
-        if region not in self._clients:
-            self._clients[region] = Session().create_client(
-                "ec2",
+    def client(self, region: str = "us-east-1", service: str = "ec2") -> Any:
+        """EC2 itself, past the door; or another service."""
+        if (region, service) not in self._clients:
+            self._clients[region, service] = Session().create_client(
+                service,
                 region_name=region,
                 endpoint_url=self.moto,
                 aws_access_key_id="a",
                 aws_secret_access_key="b",
             )
-        return self._clients[region]
+        return self._clients[region, service]
 
     def instances(self, deployment: str, region: str = "us-east-1") -> list[dict[str, Any]]:
         """All of a deployment, ended ones too."""
@@ -144,7 +144,8 @@ class AwsCloud:
         return self._always.get((action, region))
 
     def answer(self, action: str, region: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        if action == "GetParameter":
+        if action == "GetParameter" and json.loads(body)["Name"].startswith("/aws/service/"):
+            # Those of publishers, which moto has none of.
             return 200, json.dumps({"Parameter": {"Value": self._images[region]}}).encode()
         if action == "GetProducts":
             asked = {one["Field"]: one["Value"] for one in json.loads(body)["Filters"]}

@@ -292,6 +292,27 @@ async def test_a_machine_is_encrypted_shut_to_others_and_told_no_more_than_it_ne
     assert KEYS["secret_access_key"] not in told
 
 
+async def test_an_image_is_what_a_parameter_says_now(cloud: AwsCloud, deployment: str) -> None:
+    """No name of an image is known beforehand: the store of parameters is asked, in the region."""
+    image = cloud.client().register_image(Name="own", RootDeviceName="/dev/xvda")["ImageId"]
+    store = cloud.client(service="ssm")
+    store.put_parameter(Name="/ours/image", Value=image, Type="String", Overwrite=True)
+    provider = provider_at(cloud, deployment, image="ssm:/ours/image")
+    machine = await provider.launch(await order_from(provider, "nod_image"))
+    [instance] = cloud.instances(deployment)
+    assert (instance["InstanceId"], instance["ImageId"]) == (machine.id, image)
+    nameless = provider_at(cloud, deployment, image="ssm:/ours/other")
+    with pytest.raises(Refused, match="ParameterNotFound") as refused:
+        await nameless.launch(await order_from(nameless, "nod_nameless"))
+    assert (refused.value.code, refused.value.field) == ("invalid_request", "config.image")
+    store.put_parameter(Name="/ours/image", Value="ami-00000000", Type="String", Overwrite=True)
+    gone = provider_at(cloud, deployment, image="ssm:/ours/image")
+    with pytest.raises(Refused, match="ami-00000000") as refused:
+        await gone.launch(await order_from(gone, "nod_gone"))
+    assert refused.value.field == "config.image"
+    assert len(cloud.instances(deployment)) == 1
+
+
 async def test_what_is_told_to_a_machine_is_packed_where_it_is_long(cloud: AwsCloud, deployment: str) -> None:
     provider = provider_at(cloud, deployment)
     order = await order_from(provider, "nod_long")

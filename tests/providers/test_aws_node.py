@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Sky
 from tests.conftest import DIES_WITH_US, STARTER, RunningDaemon, free_port
-from tests.providers.aws_cloud import KEYS, AwsCloud, running
+from tests.providers.aws_cloud import KEYS, AwsCloud, Fails, LosesAnswer, running
 
 import sky
 from sky.providers.aws.userdata import METADATA
@@ -133,9 +133,9 @@ def until(done: Callable[[], Any], what: str, machines: Machines) -> Any:
     return value
 
 
-def states(cloud: AwsCloud) -> list[str]:
+def states(cloud: AwsCloud, region: str = "us-east-1") -> list[str]:
     """The states of every instance there ever was."""
-    found = cloud.client().describe_instances()["Reservations"]
+    found = cloud.client(region).describe_instances()["Reservations"]
     return sorted(one["State"]["Name"] for each in found for one in each["Instances"])
 
 
@@ -192,14 +192,18 @@ def waits_for(note: str) -> str:
 def test_a_spot_machine_that_is_recalled_finishes_its_call_and_is_replaced(
     cloud: AwsCloud, daemon: RunningDaemon, skyc: Sky, machines: Machines, tmp_path: Path
 ) -> None:
-    """Its metadata service says so two minutes before: it takes no more, and ends what it has."""
-    assert "ours" in skyc("provider", "list").check().out
+    """Its metadata service says so two minutes before: it takes no more, and ends what it has. It was bought
+    once, though AWS was too busy at first and its answer was then lost; its successor is bought in another
+    region, since its own has nothing left."""
+    skyc("provider", "update", "ours", "--config", 'regions=["us-east-1","us-west-2"]').check()
+    before = {region: len(states(cloud, region)) for region in cloud.regions}
     note, url = tmp_path / "note", f"{daemon.url}/v1/computes/recalled/nodes"
 
-    def first() -> dict[str, Any]:
+    def newest() -> dict[str, Any]:
         with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-            return json.load(answer)["items"][0]
+            return max(json.load(answer)["items"], key=lambda node: node["created_at"])
 
+    cloud.then("RunInstances", Fails("RequestLimitExceeded", status=503), LosesAnswer())
     with sky.Compute(
         provider="aws",
         cpus=1,
@@ -211,16 +215,23 @@ def test_a_spot_machine_that_is_recalled_finishes_its_call_and_is_replaced(
     ) as compute:
         running = compute.submit(waits_for(str(note)))
         until(note.with_suffix(".begun").exists, "the call begins", machines)
+        region = newest()["provider_binding"]["region"]
+        [other] = set(cloud.regions) - {region}
+        cloud.always("RunInstances", region, Fails("InsufficientInstanceCapacity"))
         try:
             cloud.notice = {"action": "terminate", "time": "2026-01-01T00:02:00Z"}
-            until(lambda: first()["state"] == "draining", "it takes no more", machines)
+            until(lambda: newest()["state"] == "draining", "it takes no more", machines)
         finally:
             cloud.notice = None
-        told = first()["last_error"]
+        told = newest()["last_error"]
         assert told["details"]["reason"] == "spot_interruption"
         assert "to terminate it at 2026-01-01T00:02:00Z" in told["message"]
         assert not running.done()
         note.touch()
         home = running.result(WAIT_S)
         assert (waits_for(str(note)) >> compute) != home, "another machine has taken its place"
-    until(lambda: set(states(cloud)) == {"terminated"}, "both are given back", machines)
+        assert newest()["provider_binding"]["region"] == other
+        bought = {each: len(states(cloud, each)) - before[each] for each in cloud.regions}
+        assert bought == {region: 1, other: 1}
+    for each in cloud.regions:
+        until(lambda each=each: set(states(cloud, each)) == {"terminated"}, "both are given back", machines)
