@@ -7,18 +7,16 @@ FROM docker.io/library/python:${PYTHON} AS build
 WORKDIR /build
 # What is locked changes seldom, and comes first: then it is fetched once.
 COPY requirements/all.txt requirements/dev.txt requirements/
-RUN python -m venv /opt/skyfleet \
-    && awk '/^[^ ]/ { on = /^uv==/ } on' requirements/all.txt > uv.txt \
-    && /opt/skyfleet/bin/python -m pip install --no-cache-dir --no-deps --require-hashes -r uv.txt \
-    && /opt/skyfleet/bin/uv pip sync --no-cache --compile-bytecode --require-hashes \
-        --python /opt/skyfleet/bin/python requirements/all.txt
+RUN awk '/^[^ ]/ { on = /^uv==/ } on' requirements/all.txt > uv.txt \
+    && python -m pip install --no-cache-dir --no-deps --require-hashes -r uv.txt
+RUN uv venv --python "$(command -v python)" /opt/skyfleet \
+    && uv pip sync --no-cache --compile-bytecode --require-hashes --python /opt/skyfleet/bin/python \
+        requirements/all.txt
 COPY pyproject.toml README.md ./
 COPY packaging/man packaging/man
 COPY src src
-RUN /opt/skyfleet/bin/uv build --no-cache --wheel --out-dir dist \
-        --build-constraint requirements/dev.txt --require-hashes \
-    && /opt/skyfleet/bin/uv pip install --no-cache --compile-bytecode --no-deps \
-        --python /opt/skyfleet/bin/python dist/*.whl
+RUN uv build --no-cache --wheel --out-dir dist --build-constraint requirements/dev.txt --require-hashes \
+    && uv pip install --no-cache --compile-bytecode --no-deps --python /opt/skyfleet/bin/python dist/*.whl
 
 FROM docker.io/library/python:${PYTHON}
 # The first process has to take in what nodes on this computer leave behind.
