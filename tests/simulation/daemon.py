@@ -92,7 +92,11 @@ class Daemon:
 
     async def _serve(self) -> None:
         forgets = self.world.chance(FORGETS)
-        await self.db.write(lambda tx: _look_around(tx, forgets=forgets))
+        try:
+            await self.db.write(lambda tx: _look_around(tx, forgets=forgets))
+        except SkyError as error:
+            self.kill(f"it could not start: {error.message}")
+            return
         await supervise.forever("loops", self.runner.run_forever)
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:

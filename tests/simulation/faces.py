@@ -53,7 +53,7 @@ class Jobs(Clients):
         await self.pay()
 
     async def pay(self) -> None:
-        payment, amount = self.next("payment"), self.world.random.choice((50, 300, 2_000)) * SECOND_MICRO
+        payment, amount = self.next("payment"), self.world.random.choice((60, 100, 500)) * SECOND_MICRO
         await self.ask(payment, lambda tx: accounts.pay_in(tx, "acme", amount, payment))
 
     async def submit(self) -> None:

@@ -155,9 +155,9 @@ class History:
         self.checks.all()
         for line in logs:
             error = line.get("exc_info")
-            if line["log_level"] == "error" and not isinstance(error, Busy | StorageFull | ConflictError):
-                if line["event"] != "background.failed":
-                    self.world.wrong(f"{line['event']} of {line.get('key')}: {type(error).__name__}: {error}")
+            passes = isinstance(error, Busy | StorageFull | ConflictError)
+            if line["log_level"] == "error" and line["event"] != "background.failed" and not passes:
+                self.world.wrong(f"{line['event']} of {line.get('key')}: {type(error).__name__}: {error}")
         logs.clear()
         if self.world.violations:
             raise Violation("; ".join(self.world.violations[:5]))

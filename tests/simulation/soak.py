@@ -74,7 +74,8 @@ def soak(first: int, count: int, jobs: int) -> int:
     took_s = time.monotonic() - began
     print(
         f"{done} histories, {done - len(failed)} clean, {len(failed)} failed;"
-        f" {virtual_s / 3_600:.1f} virtual hours in {took_s:.0f} s, {done / max(took_s, 0.001) * 60:.0f} a minute"
+        f" {virtual_s / 3_600:.1f} virtual hours in {took_s:.0f} s,"
+        f" {done / max(took_s, 0.001) * 60:.0f} a minute"
     )
     return 1 if failed else 0
 

@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.history import tell
 
 PARTS = 3
-HISTORIES = int(os.environ.get("SKY_HISTORIES", "24"))
+HISTORIES = int(os.environ.get("SKY_HISTORIES", "12"))
 ROOT = Path(__file__).parents[2]
 
 
