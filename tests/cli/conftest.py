@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from tests.cli import warm
 
 TOGETHER = """
 import contextlib, io, json, sys
@@ -74,12 +75,15 @@ class Sky:
 
     def __call__(self, *words: str, stdin: str = "", timeout_s: float = COMMAND_S, **more: str) -> Ended:
         """Run a command with pipes and wait for its end."""
+        environment = {**self.environment, **more}
+        if warm.takes(stdin, environment):
+            return Ended(*warm.loaded(SKY).run(words, stdin, environment, self.folder, timeout_s))
         done = subprocess.run(
             [SKY, *words],
             input=stdin,
             capture_output=True,
             text=True,
-            env={**self.environment, **more},
+            env=environment,
             cwd=self.folder,
             timeout=timeout_s,
             check=False,
