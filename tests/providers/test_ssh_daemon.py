@@ -190,6 +190,21 @@ def slowly(seconds: float, note: str) -> str:
     return "done"
 
 
+@sky.function
+def until_told(note: str, go: str) -> str:
+    """Works until there is a file ``go``, and leaves a line when it begins and one when it ends."""
+    import time
+    from pathlib import Path
+
+    with open(note, "a") as file:
+        file.write("begun\n")
+    while not Path(go).exists():
+        time.sleep(0.05)
+    with open(note, "a") as file:
+        file.write("ended\n")
+    return "done"
+
+
 @pytest.fixture(scope="module")
 def installed(pool: Place) -> Place:
     """Both hosts have the agent's environment: the far one can fetch none."""
@@ -223,11 +238,13 @@ def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
     with place.compute("far") as compute, place.compute("near") as other:
         for number, ways in enumerate(("in", "out", "in out")):
             note = place.folder / f"begun-{number}"
-            running = compute.submit(slowly(3.0, str(note)))
+            go = place.folder / f"go-{number}"
+            running = compute.submit(until_told(str(note), str(go)))
             until(note.exists, "the call begins")
             place.network.cut(ways)
             try:
                 until(lambda: not tunnels(place), "the tunnel is given up")
+                go.touch()
                 until(lambda said=note: "ended" in said.read_text(), "the call ends all the same")
                 begun_s = time.monotonic()
                 assert (double(4) >> other) == 8
