@@ -16,6 +16,7 @@ from sky.kit import faults
 from sky.store import schema
 from sky.store.blobs import CHUNK_BYTES, ROW_BYTES_MAX, Blobs, inline_of, known, store_inline
 from sky.store.db import Database
+from sky.store.spool import UNTOUCHED_S
 
 LIMIT = 300 * 1024 * 1024
 
@@ -186,6 +187,19 @@ async def test_what_ended_uploads_left_is_removed_at_the_next_start(blobs: Blobs
     left.write_bytes(b"half of it")
     blobs.prepare()
     assert not left.exists()
+
+
+async def test_where_others_write_too_only_what_was_left_alone_is_removed(
+    db: Database, blobs: Blobs, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "blobs" / "incoming"
+    old, fresh = incoming / "old", incoming / "fresh"
+    old.write_bytes(b"half of it")
+    fresh.write_bytes(b"half of it")
+    long_ago_s = old.stat().st_mtime - UNTOUCHED_S - 60
+    os.utime(old, (long_ago_s, long_ago_s))
+    Blobs(db, tmp_path / "blobs", shared=True).prepare()
+    assert [path.name for path in incoming.iterdir()] == ["fresh"]
 
 
 async def test_small_contents_share_a_verbs_transaction(db: Database) -> None:

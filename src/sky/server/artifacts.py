@@ -36,7 +36,9 @@ def storage_of(chosen: Settings, clock: Clock, keys: Keys, base_url: Callable[[]
         return Kept(None, None)
     if chosen.bucket is not None:
         return _in_bucket(chosen, chosen.bucket, clock)
-    folder = ArtifactFolder(chosen.shared / "artifacts", full_sync=chosen.full_sync)
+    folder = ArtifactFolder(
+        chosen.shared / "artifacts", full_sync=chosen.full_sync, shared=chosen.shared_folder is not None
+    )
     folder.prepare()
     return Kept(SignedFiles(folder, keys.sign_address, base_url), folder)
 

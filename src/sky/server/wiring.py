@@ -89,7 +89,8 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     holder = holder_of(settings.home)
     beside = Neighbours(settings.database_url, holder) if settings.shares_database else None
     db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync, neighbours=beside)
-    blobs = Blobs(db, settings.shared / "blobs", full_sync=settings.full_sync)
+    shared = settings.shared_folder is not None
+    blobs = Blobs(db, settings.shared / "blobs", full_sync=settings.full_sync, shared=shared)
     context = Context(settings.shared, deployment_of(keys), clock, base_url)
     masks = Masks([keys.token])
     masks.add_named(os.environ)

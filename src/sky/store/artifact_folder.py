@@ -15,7 +15,7 @@ from pathlib import Path
 from sky.domain.artifact import StoredFile, key_of
 from sky.domain.errors import HashMismatch, PayloadTooLarge
 from sky.kit import faults
-from sky.store.spool import Spool
+from sky.store.spool import Spool, prepare_folder
 
 CHUNK_BYTES = 1024**2
 DELETES_MAX = 1_000
@@ -25,16 +25,15 @@ DELETES_MAX = 1_000
 class ArtifactFolder:
     """A folder in which jobs leave their files."""
 
-    def __init__(self, folder: Path, *, full_sync: bool = False) -> None:
+    def __init__(self, folder: Path, *, full_sync: bool = False, shared: bool = False) -> None:
         self._folder = folder
+        self._shared = shared
         self._incoming = folder / "incoming"
         self._full_sync = full_sync
 
     def prepare(self) -> None:
         """Make the folder, and remove what uploads of an ended process left half-written."""
-        self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left in self._incoming.iterdir():
-            left.unlink(missing_ok=True)
+        prepare_folder(self._incoming, shared=self._shared)
 
     async def put(self, file: StoredFile, chunks: AsyncIterator[bytes]) -> None:
         """Store a file. HashMismatch, PayloadTooLarge and StorageFull store nothing."""

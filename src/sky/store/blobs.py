@@ -24,7 +24,7 @@ from sky.kit import faults
 from sky.store.db import Database
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import blobs
-from sky.store.spool import Spool
+from sky.store.spool import Spool, prepare_folder
 from sky.store.sql import insert_ignore, upsert
 from sky.store.tx import Tx
 
@@ -103,18 +103,17 @@ _KEEP = Prepared(
 class Blobs:
     """The blobs of one database and one folder."""
 
-    def __init__(self, db: Database, folder: Path, *, full_sync: bool = False) -> None:
+    def __init__(self, db: Database, folder: Path, *, full_sync: bool = False, shared: bool = False) -> None:
         self._db = db
         self._folder = folder
+        self._shared = shared
         self._full_sync = full_sync
         self._incoming = folder / "incoming"
         self._going = folder / "going"
 
     def prepare(self) -> None:
         """Make the folder, and remove what uploads of an ended process left half-written."""
-        self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left in self._incoming.iterdir():
-            left.unlink(missing_ok=True)
+        prepare_folder(self._incoming, shared=self._shared)
 
     async def size(self, sha256: str) -> int | None:
         """Bytes of the stored content of that hash; None when it is not stored."""

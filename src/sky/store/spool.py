@@ -10,12 +10,31 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Protocol
 
 from typing_extensions import Buffer
 
 from sky.domain.errors import StorageFull
+
+UNTOUCHED_S = 3600.0
+"""What nobody has written to for so long is left over: uploads that stand still are given up sooner."""
+
+
+def prepare_folder(folder: Path, *, shared: bool) -> None:
+    """Make a folder for files that are being written, and remove what ended processes left half-written.
+
+    In one that is ``shared`` other processes may be writing now: there, only what was left alone for long.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    since_s = time.time() - UNTOUCHED_S
+    for left in folder.iterdir():
+        try:
+            if not shared or left.stat().st_mtime < since_s:
+                left.unlink()
+        except FileNotFoundError:
+            continue
 
 
 class Hash(Protocol):
