@@ -68,6 +68,7 @@ MUTANTS = (
         "after_loss",
         "return INDETERMINATE, tries.ambiguous_used < tries.ambiguous_allowed",
         "return INDETERMINATE, True",
+        seed=9,
     ),
     Mutant(
         "work is handed out before that is written down",
@@ -82,6 +83,7 @@ MUTANTS = (
         "cancel",
         'if row["state"] in t.WAITING]',
         'if row["state"] in t.EXECUTION_LIVE]',
+        seed=4,
     ),
     Mutant(
         "an event is dropped",
@@ -89,6 +91,7 @@ MUTANTS = (
         "_record",
         "row = about.row",
         "row = about.row\n    if name == 'node.lost': return",
+        seed=8,
     ),
     Mutant(
         "the answer to a key is not remembered",
@@ -104,6 +107,7 @@ MUTANTS = (
         "if known is not None and not (self.forgetful and known.is_gone(now_us)):",
         "if False:",
         rough=True,
+        seed=7,
     ),
     Mutant("a stray is left alone", sweep, "_is_stray", "return True", "return False", seed=4),
     Mutant(
@@ -112,6 +116,7 @@ MUTANTS = (
         "_terminate",
         'if listed and (machine is None or machine.state == "gone"):',
         "if True:",
+        seed=2,
     ),
     Mutant(
         "another daemon's claim is ignored",
@@ -119,6 +124,7 @@ MUTANTS = (
         "_claim",
         "if not passes.claim(",
         "if False and passes.claim(",
+        seed=7,
     ),
     Mutant(
         "what is left of a hold is given back twice",
@@ -128,6 +134,7 @@ MUTANTS = (
         "ledger.enter(tx, l.credit(account_of(row), row['id'], held - charge)) if held > charge else None\n"
         "    tx.apply(j.JobSettled",
         JOBS,
+        seed=5,
     ),
     Mutant(
         "what is left of a hold is kept",
@@ -136,6 +143,7 @@ MUTANTS = (
         "charged = min(max(0, charge_micro), held_micro)",
         "charged = held_micro",
         JOBS,
+        seed=5,
     ),
     Mutant(
         "half of a hold is settled, and the job called settled",
@@ -144,5 +152,6 @@ MUTANTS = (
         "Entry(held(account_id), -held_micro)",
         "Entry(held(account_id), -(held_micro := held_micro // 2))",
         JOBS,
+        seed=5,
     ),
 )
