@@ -99,6 +99,7 @@ MUTANTS = (
         "once",
         "_REMEMBER.run(self.connection, row)",
         "pass",
+        seed=27,
     ),
     Mutant(
         "the tag of a launch is ignored",
