@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from sky.store.engine import make_engine
 from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
 from sky.store.rows import cluster_plans, clusters, requests
 
+RELEASED = "0004"
+"""From this schema on, a step lets the daemons of the schema before it work on."""
 STEPS = sorted((FOLDER / "versions").glob("[0-9]*.py"))
 
 
@@ -112,14 +115,59 @@ def test_a_step_says_itself_what_it_does(path: Path) -> None:
     assert "metadata" not in text
 
 
-def test_clusters_and_requests_of_the_last_release_are_there_after_the_step(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'sky.db'}"
-    engine = make_engine(url, writer=True)
+@pytest.mark.parametrize(
+    ("before", "after"), [pair for pair in pairwise(path.name[:4] for path in STEPS) if pair[0] >= RELEASED]
+)
+def test_daemons_of_the_schema_before_go_on_beside_ours(tmp_path: Path, before: str, after: str) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path / 'sky.db'}", writer=True)
+    step_to(engine, before)
+    old = {table: {one["name"]: one for one in columns} for table, columns in described(engine).items()}
+    unique = uniques(engine)
+    step_to(engine, after)
+    for table, columns in described(engine).items():
+        there = {one["name"]: one for one in columns}
+        for name, known in old.get(table, {}).items():
+            assert name in there, f"{table}.{name} is read and written by {before}"
+            assert str(there[name]["type"]) == str(known["type"]), f"{table}.{name}"
+            assert there[name]["nullable"] or not known["nullable"], f"{table}.{name}"
+        for name in there.keys() - old.get(table, there).keys():
+            new = there[name]
+            assert new["nullable"] or new["default"] is not None, f"{table}.{name}: {before} leaves it out"
+    assert old.keys() <= described(engine).keys()
+    assert {one for one in uniques(engine) - unique if one[0] in old} == set(), "refuses what was good before"
+    engine.dispose()
+
+
+def step_to(engine: sa.Engine, release: str) -> None:
+    """Take the steps up to that one."""
     config = Config()
     config.set_main_option("script_location", str(FOLDER))
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0003")
+        command.upgrade(config, release)
+
+
+def described(engine: sa.Engine) -> dict[str, list[Any]]:
+    """The columns of every table."""
+    seen = sa.inspect(engine)
+    return {table: list(seen.get_columns(table)) for table in seen.get_table_names()}
+
+
+def uniques(engine: sa.Engine) -> set[tuple[str, tuple[str | None, ...]]]:
+    """What may be there once only: tables, with columns."""
+    seen = sa.inspect(engine)
+    return {
+        (table, tuple(one["column_names"]))
+        for table in seen.get_table_names()
+        for one in seen.get_indexes(table)
+        if one["unique"]
+    }
+
+
+def test_clusters_and_requests_of_the_last_release_are_there_after_the_step(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'sky.db'}"
+    engine = make_engine(url, writer=True)
+    step_to(engine, "0003")
     with engine.begin() as connection:
         _insert(connection, "computes", compute_row())
         _insert(connection, "clusters", _cluster())

@@ -36,6 +36,7 @@ requests = sa.Table(
     sa.Column("body", JSON, nullable=False),
     sa.Column("result", JSON),
     sa.Column("error", JSON),
+    sa.Column("tries", sa.Integer, nullable=False, default=0),
     _us("created_us", required=True),
     _us("started_us"),
     _us("again_us"),

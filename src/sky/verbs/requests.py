@@ -59,6 +59,7 @@ def _row(tx: Tx, name: str, body: wire.Body, user: str, state: str) -> dict[str,
         "owner": user,
         "cluster_name": getattr(body, "cluster_name", None),
         "body": msgspec.to_builtins(body),
+        "tries": 0,  # nobody reads it; daemons of the schema before 0006 name it
         "created_us": tx.now_us,
     }
 

@@ -1,7 +1,8 @@
-"""Requests and jobs that wait are found without reading those beside them; a column that nobody read is gone.
+"""Requests and jobs that wait are found without reading those beside them.
 
-Decides: the indexes and the column, spelled out. Never: reads ``store`` itself; a test holds both against
-each other. Follows: a launch costs the same however many others wait, and so does a look at a cluster.
+Decides: the indexes, spelled out. Never: reads ``store`` itself; a test holds both against each other; drops
+a column that daemons of the schema before name, which may run beside ours. Follows: a launch costs the same
+however many others wait, and so does a look at a cluster.
 """
 
 from __future__ import annotations
@@ -16,15 +17,13 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the indexes, and drop the column."""
+    """Make the indexes."""
     _partial("ix_requests_of_name", "requests", ["cluster_name"], "finished_us IS NULL")
     _partial("ix_cluster_jobs_state", "cluster_jobs", ["cluster_id", "state", "number"], "ended_us IS NULL")
-    op.drop_column("requests", "tries")
 
 
 def downgrade() -> None:
-    """As it was before."""
-    op.add_column("requests", sa.Column("tries", sa.Integer, nullable=False, server_default="0"))
+    """Drop them."""
     op.drop_index("ix_cluster_jobs_state", "cluster_jobs")
     op.drop_index("ix_requests_of_name", "requests")
 
