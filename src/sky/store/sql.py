@@ -50,6 +50,11 @@ def _insert(dialect: str, table: sa.Table, names: Sequence[str]) -> Any:
     return statement.values({name: sa.bindparam(name, type_=table.c[name].type) for name in names}).inline()
 
 
+def total(amounts: sa.ColumnElement[int]) -> sa.Cast[int]:
+    """The sum of whole numbers as a whole number: PostgreSQL has one of large ones in another type."""
+    return sa.cast(sa.func.sum(amounts), sa.BigInteger)
+
+
 def literals(values: Iterable[str]) -> list[sa.ColumnElement[str]]:
     """Fixed values for ``column.in_``, spelled out: a partial index is used only where they can be seen."""
     return [sa.literal_column(f"'{value}'") for value in sorted(values)]

@@ -18,7 +18,7 @@ from sky.store.prepared import Prepared, inserted, places, prepared
 from sky.store.rows import ledger, webhooks
 from sky.store.schema import blobs, computes, executions, nodes, tasks
 from sky.store.schema_jobs import JOB_IS_LIVE, console_orders, job_after, job_events, jobs
-from sky.store.sql import Row, one
+from sky.store.sql import Row, one, total
 from sky.store.tx import Tx
 
 
@@ -186,7 +186,7 @@ _LIVE_ONES = (
         jobs.c.tier,
         jobs.c.state,
         sa.func.count().label("count"),
-        sa.func.sum(jobs.c.gpu_count).label("gpus"),
+        total(jobs.c.gpu_count).label("gpus"),
     )
     .where(JOB_IS_LIVE)
     .group_by(jobs.c.tier, jobs.c.state)

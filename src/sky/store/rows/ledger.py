@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sky.domain.ledger import PLATFORM, Entry, Last, Line, Movement, available, chained, held
 from sky.store.prepared import inserted, prepared
 from sky.store.schema_jobs import ledger
+from sky.store.sql import total
 from sky.store.tx import Tx
 
 PAGE_LINES = 1_000
@@ -99,7 +100,5 @@ _LAST = prepared(
 )
 _ADD = inserted(ledger, [column.name for column in ledger.columns if column.name != "seq"])
 _OF_JOB_HELD = sa.and_(ledger.c.job_id == sa.bindparam("b_job"), ledger.c.account.endswith("/held"))
-_HELD = prepared(sa.select(sa.func.sum(ledger.c.amount_micro)).where(_OF_JOB_HELD))
-_PROMISED = prepared(
-    sa.select(sa.func.sum(ledger.c.amount_micro)).where(_OF_JOB_HELD, ledger.c.amount_micro > 0)
-)
+_HELD = prepared(sa.select(total(ledger.c.amount_micro)).where(_OF_JOB_HELD))
+_PROMISED = prepared(sa.select(total(ledger.c.amount_micro)).where(_OF_JOB_HELD, ledger.c.amount_micro > 0))

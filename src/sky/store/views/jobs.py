@@ -17,7 +17,7 @@ from sky.kit import codec
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import events
 from sky.store.schema_jobs import job_events, jobs, ledger
-from sky.store.sql import Row, many
+from sky.store.sql import Row, many, total
 
 LOG_PAGE = 500
 FIRST = 2**62
@@ -140,7 +140,7 @@ _PAGE = prepared(_NEWEST)
 _PAGE_OF = Prepared(lambda _, count: _NEWEST.where(jobs.c.state.in_(places("states", count))), "states")
 _HELD = Prepared(
     lambda _, count: (
-        sa.select(ledger.c.job_id, sa.func.sum(ledger.c.amount_micro).label("held"))
+        sa.select(ledger.c.job_id, total(ledger.c.amount_micro).label("held"))
         .where(
             ledger.c.job_id.in_(places("ids", count)),
             ledger.c.account.endswith("/held"),

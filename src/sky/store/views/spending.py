@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from sky.store.schema_jobs import JOB_IS_LIVE, jobs
-from sky.store.sql import Row, many
+from sky.store.sql import Row, many, total
 
 DAY_US = 86_400 * 1_000_000
 GROUPS_MAX = 1_000
@@ -38,8 +38,8 @@ def spent(connection: sa.Connection, owner: str, key_id: str | None, since_us: i
     whose = jobs.c.owner == owner
     if key_id is not None:
         whose = sa.and_(whose, jobs.c.key_id == key_id)
-    charged = sa.select(sa.func.sum(jobs.c.settled_micro)).where(whose, jobs.c.finished_us >= since_us)
-    under_way = sa.select(sa.func.sum(_CEILING)).where(whose, JOB_IS_LIVE)
+    charged = sa.select(total(jobs.c.settled_micro)).where(whose, jobs.c.finished_us >= since_us)
+    under_way = sa.select(total(_CEILING)).where(whose, JOB_IS_LIVE)
     return Spent(int(connection.scalar(charged) or 0), int(connection.scalar(under_way) or 0))
 
 
@@ -68,9 +68,9 @@ def usage(
         sa.select(
             ended.c.key,
             sa.func.count().label("jobs"),
-            sa.func.coalesce(sa.func.sum(ended.c.seconds), 0).label("seconds"),
-            sa.func.coalesce(sa.func.sum(ended.c.gpu_seconds), 0).label("gpu_seconds"),
-            sa.func.coalesce(sa.func.sum(ended.c.settled_micro), 0).label("charged_micro"),
+            sa.func.coalesce(total(ended.c.seconds), 0).label("seconds"),
+            sa.func.coalesce(total(ended.c.gpu_seconds), 0).label("gpu_seconds"),
+            sa.func.coalesce(total(ended.c.settled_micro), 0).label("charged_micro"),
         )
         .group_by(ended.c.key)
         .order_by(ended.c.key)
