@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Protocol
 
 from typing_extensions import Buffer
 
 from sky.domain.errors import StorageFull
+from sky.kit.clock import SECOND_US, SystemClock
 
 UNTOUCHED_S = 3600.0
 """What nobody has written to for so long is left over: uploads that stand still are given up sooner."""
@@ -28,7 +28,7 @@ def prepare_folder(folder: Path, *, shared: bool) -> None:
     In one that is ``shared`` other processes may be writing now: there, only what was left alone for long.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    since_s = time.time() - UNTOUCHED_S
+    since_s = SystemClock().now_us() / SECOND_US - UNTOUCHED_S
     for left in folder.iterdir():
         try:
             if not shared or left.stat().st_mtime < since_s:
