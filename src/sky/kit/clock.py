@@ -67,6 +67,28 @@ class SteadyClock:
         return self._wall.monotonic_s()
 
 
+class AgreedClock:
+    """Wall time as somebody else has it, whom all who must agree go by; ours until they were asked."""
+
+    def __init__(self, own: Clock) -> None:
+        self._own = own
+        self._ahead_us = 0
+
+    def heard(self, theirs_us: int, asked_us: int, answered_us: int) -> None:
+        """They said ``theirs_us`` between two moments of our own clock."""
+        self._ahead_us = theirs_us - (asked_us + answered_us) // 2
+
+    def own_us(self) -> int:
+        """What our own clock says."""
+        return self._own.now_us()
+
+    def now_us(self) -> int:
+        return self._own.now_us() + self._ahead_us
+
+    def monotonic_s(self) -> float:
+        return self._own.monotonic_s()
+
+
 class ManualClock:
     """A clock that moves only when told to, for tests and simulations."""
 

@@ -1,4 +1,4 @@
-"""Says that this daemon is there, to the others on its database and to agents.
+"""Says that this daemon is there, to the others on its database and to agents, and sets its time by theirs.
 
 Decides: how often. Never: looks after another daemon: what that one leaves is due, and found by ticks.
 Follows: an agent that loses its daemon knows the others, and dials one of them.
@@ -7,6 +7,7 @@ Follows: an agent that loses its daemon knows the others, and dials one of them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from sky.domain.errors import SkyError
 from sky.kit.version import VERSION
@@ -17,13 +18,21 @@ EVERY_S = 2.0
 
 
 class Presence:
-    """One daemon's row."""
+    """One daemon's row. ``agree`` asks the database for the time; None: nobody else goes by it."""
 
-    def __init__(self, db: Database, name: str, url: str, deployment: str) -> None:
+    def __init__(
+        self,
+        db: Database,
+        name: str,
+        url: str,
+        deployment: str,
+        agree: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._db = db
         self._name = name
         self._url = url
         self._deployment = deployment
+        self._agree = agree
 
     async def begin(self) -> set[str]:
         """Be there from now on; returns other deployments that use this database too."""
@@ -37,6 +46,8 @@ class Presence:
         """Say it until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
+            if self._agree is not None:
+                await self._agree()
             await self._say()
 
     async def end(self) -> None:

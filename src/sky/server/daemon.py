@@ -17,6 +17,7 @@ import resource
 import signal
 import sys
 from collections.abc import Generator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from sky.domain import price_list
 from sky.domain.errors import SkyError
 from sky.domain.price_list import PriceListError
 from sky.kit import supervise
-from sky.kit.clock import SteadyClock, SystemClock
+from sky.kit.clock import AgreedClock, SteadyClock, SystemClock
 from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.presence import Presence
@@ -39,7 +40,7 @@ from sky.server.doors import Door, StartError, opened
 from sky.server.ending import Ending
 from sky.server.keys import KeysError
 from sky.server.settings import Settings, SettingsError
-from sky.store import events
+from sky.store import agreement, events
 from sky.store.migrate import UnusableDatabaseError, upgrade
 
 FILES_MAX = 65_536
@@ -123,7 +124,10 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
     """Build the daemon, serve at ``doors`` until a signal, and end in order."""
     url = doors[0].url
     public = next((door.url for door in doors if door.public), None)
-    clock = SteadyClock(SystemClock())
+    wall = AgreedClock(SystemClock())
+    if chosen.shares_database:
+        await asyncio.to_thread(agreement.begin, wall, chosen.database_url)
+    clock = SteadyClock(wall)
     daemon = wiring.build(chosen, clock, standard(), lambda: url)
     log.hide(daemon.services.masking.masks)
     daemon.services.blobs.prepare()
@@ -143,7 +147,9 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, finish)
-    presence = Presence(daemon.db, daemon.holder, public or url, wiring.deployment_of(daemon.keys))
+    agree = partial(daemon.db.read, partial(agreement.agree, wall)) if chosen.shares_database else None
+    mine = wiring.deployment_of(daemon.keys)
+    presence = Presence(daemon.db, daemon.holder, public or url, mine, agree)
     _alone(await presence.begin(), chosen)
     costs = Costs(daemon.db, daemon.services.hub, daemon.services.clock)
     loops = asyncio.gather(
