@@ -32,7 +32,7 @@ def beside(reachable: Reachable, tmp_path_factory: pytest.TempPathFactory) -> It
     is here."""
     home = tmp_path_factory.mktemp("beside")
     settings = {
-        "SKY_DATABASE": str(reachable.home / "sky.db"),
+        "SKY_DATABASE": reachable.environment.get("SKY_DATABASE", str(reachable.home / "sky.db")),
         "SKY_SHARED_FOLDER": str(reachable.home),
         "SKY_BEHIND_PROXY": "true",
         "SKY_PROXIES": "10.1.2.3, fd00::/8",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ import sky.store
 from sky.store import schema
 from sky.store.db import Database
 from sky.store.prepared import LIST_MAX, Prepared, inserted, places, prepared, say
-from sky.store.sql import insert_ignore, literals, many, one, upsert
+from sky.store.rows import clusters, requests
+from sky.store.sql import insert_ignore, literals, many, one, total, upsert
 
 LISTED = Prepared(
     lambda _, count: (
@@ -129,3 +131,20 @@ def test_a_list_of_fixed_values_has_to_be_spelled_out() -> None:
     column = schema.tasks.c.state
     assert "POSTCOMPILE" in str(sa.select(column).where(column.in_(["a", "b"])))
     assert str(sa.select(column).where(column.in_(literals({"b", "a"})))).endswith("IN ('a', 'b')")
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63 - 1])
+async def test_a_number_that_no_row_can_have_is_not_found(db: Database, number: int) -> None:
+    assert await db.read(lambda c: requests.lines(c, "req", number, 9)) == []
+    assert await db.read(lambda c: clusters.job(c, "clu", number)) is None
+    assert await db.read(lambda c: clusters.job_states(c, "clu", [1, number])) == {}
+
+
+async def test_a_sum_of_whole_numbers_is_one(db: Database) -> None:
+    rows = [{"name": name, "value": 2**40} for name in ("a", "b")]
+    await db.write(lambda tx: inserted(schema.counters, ("name", "value")).run(tx.connection, *rows))
+    mine = sa.select(total(schema.counters.c.value)).where(schema.counters.c.name.in_(literals(["a", "b"])))
+    for statement in (mine, prepared(mine)):
+        [row] = await db.read(partial(many, statement=statement))
+        [found] = row.values()
+        assert (found, type(found)) == (2**41, int)

@@ -12,6 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sky.store.sql import Number
+
 metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -83,7 +85,7 @@ generations = sa.Table(
     "generations",
     metadata,
     sa.Column("compute_id", sa.String(40), primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("number", Number, primary_key=True),
     sa.Column("spec", JSON, nullable=False),
     sa.Column("hash", sa.String(64), nullable=False),
     _us("created_us", required=True),
@@ -96,7 +98,7 @@ nodes = sa.Table(
     _seq(),
     _id(),
     sa.Column("compute_id", sa.String(40), nullable=False),
-    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("rank", Number, nullable=False),
     sa.Column("generation", sa.Integer, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     _version(),
@@ -148,7 +150,7 @@ disks = sa.Table(
     metadata,
     sa.Column("name", sa.String(64), primary_key=True),
     sa.Column("compute_id", sa.String(40), nullable=False),
-    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("rank", Number, nullable=False),
     sa.Column("provider_id", sa.String(40), nullable=False),
     sa.Column("instance_type", sa.String(64), nullable=False),
     sa.Column("region", sa.String(64)),
@@ -171,7 +173,7 @@ tasks = sa.Table(
     sa.Column("dispatch", sa.String(8), nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     _version(),
-    sa.Column("rank", sa.Integer),
+    sa.Column("rank", Number),
     sa.Column("safe_retries", sa.Integer, nullable=False),
     sa.Column("ambiguous_retries", sa.Integer, nullable=False),
     sa.Column("timeout_seconds", sa.Integer),
@@ -214,9 +216,9 @@ executions = sa.Table(
     _id(),
     sa.Column("task_id", sa.String(40), nullable=False),
     sa.Column("compute_id", sa.String(40), nullable=False),
-    sa.Column("ordinal", sa.Integer, nullable=False),
+    sa.Column("ordinal", Number, nullable=False),
     sa.Column("place", sa.Integer, nullable=False, default=0),
-    sa.Column("rank", sa.Integer, nullable=False, default=0),
+    sa.Column("rank", Number, nullable=False, default=0),
     sa.Column("wanted_rank", sa.Integer),
     sa.Column("state", sa.String(20), nullable=False),
     _version(),
@@ -261,7 +263,7 @@ items = sa.Table(
     "items",
     metadata,
     sa.Column("execution_id", sa.String(40), primary_key=True),
-    sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("index", Number, primary_key=True, autoincrement=False),
     sa.Column("value_sha256", sa.String(64), nullable=False),
     sqlite_with_rowid=False,
 )

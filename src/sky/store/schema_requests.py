@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.store.schema import BIG, JSON, metadata
+from sky.store.sql import Number
 
 
 def _seq() -> sa.Column[int]:
@@ -53,7 +54,7 @@ request_lines = sa.Table(
     "request_lines",
     metadata,
     sa.Column("request_id", sa.String(40), primary_key=True),
-    sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("index", Number, primary_key=True, autoincrement=False),
     sa.Column("text", sa.Text, nullable=False),
     _us("at_us", required=True),
     sqlite_with_rowid=False,
@@ -97,7 +98,7 @@ cluster_jobs = sa.Table(
     _seq(),
     sa.Column("id", sa.String(40), nullable=False, unique=True),
     sa.Column("cluster_id", sa.String(40), nullable=False),
-    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("number", Number, nullable=False),
     sa.Column("name", sa.String(256)),
     sa.Column("owner", sa.String(64), nullable=False),
     sa.Column("state", sa.String(16), nullable=False),

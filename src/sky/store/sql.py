@@ -18,6 +18,18 @@ Snapshot = sa.Connection
 """What is committed, as a query finds it: a reader's, or that of the transaction it is in."""
 
 
+class Number(sa.Integer):
+    """A small whole number that people ask for by any: a larger one than it can be is not found.
+
+    PostgreSQL would refuse to compare what it was told is small, and is not.
+    """
+
+    def coerce_compared_value(self, op: Any, value: Any) -> Any:
+        """What it is compared with may be large."""
+        del op, value
+        return sa.BigInteger()
+
+
 def insert_ignore(dialect: str, table: sa.Table, names: Sequence[str]) -> Any:
     """Insert those columns; where the key is there already, change nothing."""
     return _insert(dialect, table, names).on_conflict_do_nothing()

@@ -241,7 +241,8 @@ _NAMES = prepared(sa.select(clusters.c.name).where(_IS_LIVE).order_by(clusters.c
 _LIVE, _LIVE_OF = prepared(_live()), prepared(_live(_OF_OWNER))
 _LIVE_NAMED = Prepared(lambda _, count: _live(_named(count)), "names")
 _LIVE_NAMED_OF = Prepared(lambda _, count: _live(_OF_OWNER, _named(count)), "names")
-_JOB = prepared(sa.select(cluster_jobs).where(_OF_CLUSTER, cluster_jobs.c.number == sa.bindparam("b_number")))
+_NUMBER = sa.bindparam("b_number", type_=sa.BigInteger)
+_JOB = prepared(sa.select(cluster_jobs).where(_OF_CLUSTER, cluster_jobs.c.number == _NUMBER))
 _JOB_BY_ID = prepared(sa.select(cluster_jobs).where(cluster_jobs.c.id == sa.bindparam("b_id")))
 _STATE = sa.select(cluster_jobs.c.number, cluster_jobs.c.state).where(_OF_CLUSTER)
 _STATES = Prepared(
