@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.flows.places import places
 from tests.flows.world import World
+from tests.proof import record
 
 from sky.domain import job as j
 from sky.domain.account import Limits
@@ -260,6 +261,26 @@ async def test_outputs_that_are_lost_fail_a_job_unless_its_command_did(
     row = shop.job(job_id)
     assert (row["state"], row["error"]["code"]) == ("failed", code)
     assert 30_000 <= row["settled_micro"] <= 40_000, "what ran is paid, and the upload is free"
+    shop.world.close()
+
+
+@pytest.mark.parametrize("step_s", [7_200.0, -7_200.0])
+async def test_a_clock_that_is_set_while_a_job_runs_changes_no_bill(tmp_path: Path, step_s: float) -> None:
+    shop = Shop(World(tmp_path), seconds=60.0)
+    await shop.open()
+    job_id = await shop.submit()
+    await shop.world.settle(shop.has_told(job_id, "job.running"))
+    await shop.world.live(20)
+    shop.world.clock.step_wall(step_s)
+    await shop.world.settle(shop.over(job_id), seconds=300)
+    await shop.check()
+    row = shop.job(job_id)
+    assert row["state"] == "succeeded"
+    assert 54_000 <= row["settled_micro"] <= 75_000, (
+        "a minute, and what telling takes; the clock is a tenth off"
+    )
+    assert await shop.balances() == (10 * MICRO - row["settled_micro"], 0)
+    record(clock_set_by_s=abs(step_s), ran_s=60, charged_for_s=row["settled_micro"] / 1_000)
     shop.world.close()
 
 
