@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
+from tests.proof import record
 
 READ_S = 20.0
 
@@ -155,6 +156,7 @@ def test_nothing_is_missing_while_a_thousand_events_are_written(api: Any, tools:
     assert len(whole) >= 1000
     for one in seen:
         assert one == whole
+    record(events=len(whole), readers=len(seen), missed=0)
 
 
 def test_after_and_last_event_id_mean_the_same(api: Any, tools: Any) -> None:

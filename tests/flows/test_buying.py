@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.flows.world import SimAgent, World, keep_running
+from tests.proof import record
 
 from sky.domain.errors import NameTaken, NotFound, ProviderInUse, ReleasePending
 from sky.kit.clock import SECOND_US
@@ -236,6 +237,7 @@ async def test_a_terminate_that_fails_for_an_hour_keeps_trying_and_says_so(world
         await create(world)
     await world.settle(world.compute_is("deleted"), seconds=60)
     assert world.cloud.alive() == ()
+    record(ends_refused=tried, machines_left=0)
 
 
 async def test_machines_that_take_their_time_are_deleted_on_their_providers_word(tmp_path: Path) -> None:

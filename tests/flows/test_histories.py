@@ -14,6 +14,7 @@ import pytest
 import structlog.typing
 from tests.flows.history import History
 from tests.flows.places import ALL_POINTS
+from tests.proof import record
 
 PARTS = 4
 """The histories are shared out, so that they can be told beside each other."""
@@ -41,6 +42,7 @@ async def test_histories_end_well(tmp_path: Path, logs: list[structlog.typing.Ev
     seeds = list(range(SEEDS))[part::PARTS] if ONE is None else [int(ONE)] * (part == 0)
     for seed in seeds:
         await tell(seed, tmp_path / str(seed), logs)
+    record(histories=len(seeds))
 
 
 async def test_a_seed_tells_the_same_history_twice(

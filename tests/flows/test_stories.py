@@ -8,6 +8,7 @@ import pytest
 from tests.databases import fresh
 from tests.flows.places import places
 from tests.flows.world import FUNCTION_SHA, World
+from tests.proof import record
 
 from sky.kit import faults
 from sky.providers.fake.cloud import Pace
@@ -136,7 +137,8 @@ async def test_dying_at_every_step_changes_nothing(tmp_path: Path, hints: bool, 
     assert "machine bought, not written down" in names
     assert "machine given back, not written down" in names
     assert len(names) > 80
-    for number in places(names, f"stories {hints}")[part::PARTS]:
+    deaths = places(names, f"stories {hints}")[part::PARTS]
+    for number in deaths:
         folder = tmp_path / str(number)
         folder.mkdir()
         world = World(folder, hints=hints)
@@ -156,6 +158,7 @@ async def test_dying_at_every_step_changes_nothing(tmp_path: Path, hints: bool, 
             error.add_note(f"the daemon had died at point {number}: {names[number]}")
             raise
         world.close()
+    record(deaths=len(deaths))
 
 
 async def test_dying_twice_in_a_row_changes_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.jobs.shop import ROOT, Customer, Shop, body, refusal
+from tests.proof import record
 
 
 def shell(script: str, **more: Any) -> dict[str, Any]:
@@ -152,8 +153,10 @@ def test_one_key_fifty_times_at_once_is_one_job(shop: Shop, customer: Customer) 
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: customer.submit(key="same"), range(50)))
     assert sorted(a.status_code for a in answers) == [200] * 49 + [201]
-    assert len({a.json()["id"] for a in answers}) == 1
+    jobs = {a.json()["id"] for a in answers}
+    assert len(jobs) == 1
     shop.audit()
+    record(requests=len(answers), jobs=len(jobs))
 
 
 def test_two_hundred_submits_at_once_on_a_balance_for_fifty(shop: Shop) -> None:
@@ -172,6 +175,7 @@ def test_two_hundred_submits_at_once_on_a_balance_for_fifty(shop: Shop) -> None:
     shop.audit()
     left = shop.operate("GET", f"/accounts/{customer.account}")
     assert left["held_usd"] == "0.000000"
+    record(submits=len(answers), taken=len(taken), refused=len(answers) - len(taken))
 
 
 def test_a_refused_hold_names_the_hold_and_the_ceiling_and_leaves_nothing(shop: Shop) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
+from tests.proof import record
 from tests.store.support import empty, execution_row, inline, task_row, wakes
 
 from sky.domain.errors import Busy, NotFound, StorageFull
@@ -393,6 +394,7 @@ async def test_a_full_disk_is_told_writes_nothing_and_is_recovered_from(small_di
     ballast.unlink()
     assert await db.write(add(5_000)) == 5_000
     assert await count(db) == written + kept + 1
+    record(written=written + kept, refused_and_not_there=full + len(answers) - kept)
     db.close()
     with sqlite3.connect(small_disk / "sky.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -443,6 +445,7 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
             seqs = [row[0] for row in connection.execute("SELECT seq FROM events ORDER BY seq")]
         assert f"tsk_{said}" in found
         assert seqs == list(range(1, len(found) + 1)), "each with its event, and nothing by halves"
+        record(kills=1, writes_answered=150)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

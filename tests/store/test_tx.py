@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.proof import record
 from tests.store.support import compute_row, contents, execution_row, node_row, task_row
 
 from sky.domain import node as n
@@ -211,6 +212,7 @@ async def test_one_key_used_by_several_daemons_at_once_is_one_effect(
     answers = await asyncio.gather(*(one.write(submit) for one in daemons for _ in range(10)))
     assert sum(not replayed for _, replayed in answers) == 1
     assert len(contents(daemons[0])["tasks"]) == 1
+    record(daemons=len(daemons), requests=len(answers), effects=1)
     for one in daemons:
         one.close()
 
