@@ -1,0 +1,310 @@
+"""A real SkyPilot API server on this computer, with an environment and a home of its own, and no cloud.
+
+Decides: that what is asked of a server is what one of 0.14 takes, and that what it answers is understood.
+Never: runs unless SKY_TESTS_SKYPILOT=1: to install it and to start it takes minutes. Follows: the environment
+is the one that bench/peers builds; clouds are a catalogue of two machines, and nothing can be bought there.
+
+    SKY_BENCH_CACHE=/somewhere bench/peers && SKY_TESTS_SKYPILOT=1 SKY_BENCH_CACHE=/somewhere pytest ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.conftest import free_port
+
+from sky.kit.clock import SystemClock
+from sky.providers.base import (
+    AgainLater,
+    AgentSetup,
+    Context,
+    LaunchOrder,
+    Provider,
+    ProviderError,
+    Refused,
+    Setup,
+)
+from sky.providers.skypilot import handle
+from sky.providers.skypilot.api import Access, Api, calling, headers_of
+from sky.providers.skypilot.clusters import Names
+from sky.providers.skypilot.config import SIZES, SkypilotConfig
+from sky.providers.skypilot.offers import offers_of
+from sky.providers.skypilot.provider import KIND
+from sky.providers.skypilot.task import launch_body
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        os.environ.get("SKY_TESTS_SKYPILOT") != "1", reason="SKY_TESTS_SKYPILOT=1 starts a real SkyPilot"
+    ),
+]
+T = TypeVar("T")
+UP_S, TRIES = 300, 40
+NAMES = Names("real")
+CATALOGUE = """\
+InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
+gpu_1x_a10,A10,1.0,30.0,200.0,0.75,us-east-1,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 24576}}]}",
+gpu_8x_a100,A100,8.0,124.0,1800.0,10.32,us-east-1,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 40960}}]}",
+"""
+ACCELERATORS = "AcceleratorName,Clouds\nA10,Lambda\nA100,Lambda\n"
+ENABLE = """\
+from sky import check, global_user_state as known
+from sky.clouds.cloud import CloudCapability
+known.set_enabled_clouds(["Lambda"], CloudCapability.COMPUTE, "default")
+known.set_allowed_clouds(check._get_workspace_allowed_clouds("default"), "default")
+"""
+HANDLE = """\
+import sky
+from sky.backends.cloud_vm_ray_backend import CloudVmRayResourceHandle
+from sky.server.requests.serializers import encoders
+made = sky.Resources.from_yaml_config({"infra": "lambda/us-east-1", "instance_type": "gpu_1x_a10"})
+resources = next(iter(made)) if isinstance(made, (set, list)) else made
+handle = CloudVmRayResourceHandle(
+    cluster_name="a", cluster_name_on_cloud="a", cluster_yaml=None, launched_nodes=1,
+    launched_resources=resources, stable_ssh_ports=[22],
+    stable_internal_external_ips=[("10.0.0.4", "54.1.2.3")])
+print(encoders.encode_handle(handle))
+"""
+
+
+@dataclass
+class Real:
+    """The server."""
+
+    url: str
+    python: Path
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.home}/bin:{self.python.parent}:/usr/bin:/bin"
+        return {"HOME": str(self.home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "PATH": path}
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Have a program say something to its database, as the server itself would."""
+        done = subprocess.run(
+            [self.python, "-c", program, *arguments],
+            env={**self.environment, "SKYPILOT_USER_ID": NAMES.user},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+
+def processes_of(home: Path) -> Iterator[int]:
+    """The processes whose home that is."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"HOME={home}\0".encode() in (folder / "environ").read_bytes():
+                yield int(folder.name)
+        except OSError:
+            continue
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Real:
+    """Its environment, and a home; nothing is started."""
+    cache = os.environ.get("SKY_BENCH_CACHE") or Path("~/.cache/skyfleet-bench").expanduser()
+    python = Path(cache) / "skypilot/bin/python"
+    assert python.exists(), f"{python} is not there: run bench/peers with the same SKY_BENCH_CACHE"
+    home, port = tmp_path_factory.mktemp("skypilot"), free_port()
+    for name, text in (("lambda/vms.csv", CATALOGUE), ("common/accelerators.csv", ACCELERATORS)):
+        (home / ".sky/catalogs/v8" / name).parent.mkdir(parents=True)
+        (home / ".sky/catalogs/v8" / name).write_text(text)
+    made = Real(f"http://127.0.0.1:{port}", python, home)
+    # It looks for rsync before it looks for a place; nothing here gets as far as using it.
+    (home / "bin").mkdir()
+    (home / "bin/rsync").write_text("#!/bin/sh\nexit 0\n")
+    (home / "bin/rsync").chmod(0o755)
+    return made
+
+
+@pytest.fixture(scope="module")
+def real(installed: Real) -> Iterator[Real]:
+    made, home = installed, installed.home
+    port = made.url.rpartition(":")[2]
+    command = [made.python, "-m", "sky.server.server", "--host", "127.0.0.1", "--port", port]
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env=made.environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + UP_S
+        while not answers(made.url):
+            assert process.poll() is None, (home / "server.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, f"SkyPilot is not up within {UP_S} s"
+            time.sleep(0.5)
+        yield made
+    finally:
+        for pid in processes_of(home):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(timeout=10)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/api/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def provider_of(real: Real, **config: Any) -> Provider:
+    settings = SkypilotConfig(endpoint=real.url, daemon_url="http://daemon.example:46580", **config)
+    return KIND.create(Setup("prv_sp", "sp", settings, {}, Context(real.home, "real", SystemClock())))
+
+
+def order_of(tag: str) -> LaunchOrder:
+    config = SkypilotConfig(endpoint="http://one")
+    offer = next(one for one in offers_of([], config, "prv_sp", "sp") if one.cpus == SIZES[0].cpus)
+    return LaunchOrder(tag, offer, "on_demand", AgentSetup("http://127.0.0.1:9", "a-token"), 60)
+
+
+async def answered(call: Callable[[], Awaitable[T]]) -> T | ProviderError:
+    """What a call returns or is refused with, however often it has to be made."""
+    error: AgainLater | None = None
+    for _ in range(TRIES):
+        try:
+            return await call()
+        except AgainLater as later:
+            error = later
+            await asyncio.sleep(1)
+        except ProviderError as refused:
+            return refused
+    raise AssertionError(f"no answer: {error}")
+
+
+async def with_api(real: Real, call: Callable[[Api], Awaitable[T]]) -> T:
+    async with calling(Access(real.url, headers_of({}), NAMES.user)) as api:
+        return await call(api)
+
+
+async def enable(real: Real) -> None:
+    """A cloud, once the server has looked for clouds by itself, as it does when it starts."""
+
+    async def looked(api: Api) -> bool:
+        return not next(iter(await api.requests(request_ids="skypilot-server-on-boot-check"))).active
+
+    deadline = time.monotonic() + UP_S
+    while not await with_api(real, looked):
+        assert time.monotonic() < deadline, f"it still looks for clouds after {UP_S} s"
+        await asyncio.sleep(1)
+    real.run(ENABLE)
+
+
+# The tests follow each other: the first have a server without any cloud.
+
+
+async def test_health_and_nothing_there(real: Real) -> None:
+    await with_api(real, lambda api: api.check())
+    provider = provider_of(real, keep_disks=True)
+    assert await answered(lambda: provider.find("nod_none")) is None
+    assert await answered(provider.machines) == ()
+    assert await answered(lambda: provider.terminate("nod_none", None)) is None
+
+
+async def test_no_cloud_is_a_clear_refusal(real: Real) -> None:
+    provider = provider_of(real)
+    for call in (provider.offers, lambda: provider.launch(order_of("nod_cloudless"))):
+        error = await answered(call)
+        assert isinstance(error, Refused)
+        assert error.code == "unauthorized"
+        assert "'sky check' of SkyPilot" in error.message
+        assert "\x1b" not in error.message
+    assert await answered(provider.machines) == ()
+
+
+async def test_errors_of_requests_are_decoded(real: Real) -> None:
+    async def ended(path: str, body: dict[str, Any]) -> ProviderError:
+        async def call(api: Api) -> ProviderError:
+            request_id = await api.submit(path, body)
+            while next(iter(await api.requests(request_ids=request_id))).active:
+                await asyncio.sleep(0.2)
+            return await api.error(request_id, path)
+
+        return await with_api(real, call)
+
+    error = await ended("/launch", {"task": "bogus: 1", "cluster_name": "sf-bogus"})
+    assert isinstance(error, Refused)
+    assert (error.code, "unsupported field 'bogus'" in error.message) == ("invalid_request", True)
+    error = await ended("/down", {"cluster_name": "sf-nobody"})
+    assert "ClusterDoesNotExist" in error.message
+    with pytest.raises(Refused, match=r"HTTP 422: body.task: Field required"):
+        await with_api(real, lambda api: api.submit("/launch", {"cluster_name": "sf-x"}))
+
+
+async def test_a_launch_that_is_not_wanted_is_cancelled(real: Real) -> None:
+    provider, order = provider_of(real), order_of("nod_cancelled")
+    name = NAMES.node(order.tag)
+    body = launch_body(order, SkypilotConfig(endpoint=real.url), name, "http://daemon.example:46580")
+    request_id = await with_api(real, lambda api: api.submit("/launch", body))
+    await answered(lambda: provider.terminate(order.tag, None))
+
+    async def until_ended(api: Api) -> str:
+        while (one := next(iter(await api.requests(request_ids=request_id)))).active:
+            await asyncio.sleep(0.2)
+        return one.status
+
+    assert await with_api(real, until_ended) == "CANCELLED"
+    assert await answered(lambda: provider.find(order.tag)) is None
+
+
+async def test_a_catalogue_and_a_dry_launch(real: Real) -> None:
+    await enable(real)
+    provider = provider_of(real, infra="lambda/us-east-1", max_hourly_usd=50, labels={"team": "a"})
+    offers = await answered(provider.offers)
+    assert isinstance(offers, tuple), offers
+    known = {one.instance_type: one for one in offers}
+    assert {"1x-a10", "8x-a100"} < known.keys()
+    ten = known["1x-a10"]
+    assert (ten.on_demand_micro, ten.spot_micro, ten.cpus, ten.memory_gb, ten.vram) == (
+        *(750_000, None, 30),
+        *(200.0, 24.0),
+    )
+    # The task is one that SkyPilot takes and finds a place for; with dryrun it goes no further.
+    config = SkypilotConfig(endpoint=real.url, infra="lambda/us-east-1", max_hourly_usd=50, disk_gb=512)
+    order = replace(order_of("nod_dry"), offer=ten)
+    body = launch_body(order, config, NAMES.node("nod_dry"), "http://daemon.example:46580")
+
+    async def dry(api: Api) -> tuple[str, str]:
+        request_id = await api.submit("/launch", {**body, "dryrun": True})
+        while (one := next(iter(await api.requests(request_ids=request_id)))).active:
+            await asyncio.sleep(0.5)
+        why = "" if one.status == "SUCCEEDED" else (await api.error(request_id, "dry")).message
+        return one.status, why
+
+    assert await with_api(real, dry) == ("SUCCEEDED", "")
+
+
+async def test_a_launch_that_cannot_be_is_refused_and_leaves_nothing(real: Real) -> None:
+    """There is a catalogue, and neither a key nor a network to buy with."""
+    await enable(real)
+    provider = provider_of(real, infra="lambda/us-east-1")
+    offers = await answered(provider.offers)
+    assert isinstance(offers, tuple)
+    order = replace(
+        order_of("nod_nowhere"), offer=next(one for one in offers if one.instance_type == "1x-a10")
+    )
+    error = await answered(lambda: provider.launch(order))
+    assert isinstance(error, Refused), error
+    print(f"a launch ends with {error.code}: {error.message}")
+    assert await answered(lambda: provider.find(order.tag)) is None
+
+
+def test_a_handle_as_skypilot_pickles_it_is_read(installed: Real) -> None:
+    found = handle.read(installed.run(HANDLE).splitlines()[-1])
+    assert found == handle.Handle(None, "gpu_1x_a10", False, "10.0.0.4", "54.1.2.3")
