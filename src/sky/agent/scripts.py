@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -35,6 +36,8 @@ GRACE_S = 4.0
 """Between SIGTERM and SIGKILL: less than an agent gives the worker that runs the script."""
 POLL_S = 0.2
 UNPACKED_BYTES_MAX = 100 * 1024**3
+UNREADABLE = (OSError, tarfile.TarError, EOFError, zlib.error, ValueError)
+"""What an archive raises that is none, or ends too early, or leads elsewhere."""
 PASSED = ("PATH", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME")
 
 
@@ -45,7 +48,7 @@ def do(step: Step, content: bytes | None, path: str | None, node: JobNode) -> Ou
     if isinstance(step, Bring):
         try:
             _bring(step, content, path, home)
-        except (OSError, tarfile.TarError, ValueError) as error:
+        except UNREADABLE as error:
             return Outcome(failed=Failed("files", f"{step.target}: {error}"))
         return Outcome(exit_code=0)
     return _run(step, home, node)

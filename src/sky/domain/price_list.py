@@ -163,18 +163,21 @@ def _rows(lines: list[str], name: str) -> Iterator[tuple[int, dict[str, str]]]:
     """The rows of the table, each with its line."""
     above = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
     read = csv.reader(lines[above:])
-    heads: list[str] = next(read, list[str]())
-    if tuple(heads) != COLUMNS:
-        raise PriceListError(
-            f"{name}:{above + 1}: the columns are {','.join(COLUMNS)}, not {','.join(heads)[:200]!r}"
-        )
-    for values in read:
-        number = above + read.line_num
-        if not values:
-            continue
-        if len(values) != len(COLUMNS):
-            raise PriceListError(f"{name}:{number}: {len(values)} values, and {len(COLUMNS)} columns")
-        yield number, dict(zip(COLUMNS, values, strict=True))
+    try:
+        heads: list[str] = next(read, list[str]())
+        if tuple(heads) != COLUMNS:
+            raise PriceListError(
+                f"{name}:{above + 1}: the columns are {','.join(COLUMNS)}, not {','.join(heads)[:200]!r}"
+            )
+        for values in read:
+            number = above + read.line_num
+            if not values:
+                continue
+            if len(values) != len(COLUMNS):
+                raise PriceListError(f"{name}:{number}: {len(values)} values, and {len(COLUMNS)} columns")
+            yield number, dict(zip(COLUMNS, values, strict=True))
+    except csv.Error as error:
+        raise PriceListError(f"{name}:{above + read.line_num}: it is no table: {error}") from error
 
 
 def _listed(row: dict[str, str], where: str) -> Listed:

@@ -21,6 +21,22 @@ DOCUMENTS_MAX = 100
 Path = tuple[str | int, ...]
 Pair = tuple[yaml.Node, yaml.Node]
 _yaml: Any = yaml
+COMPOSED_DEPTH_MAX = 2 * DEPTH_MAX
+"""How deep nodes may be before their values are looked at: merges add to it. Deeper ones take long."""
+
+
+class _Loader(_yaml.SafeLoader):
+    """Stops at what is too deep, before all of it was read."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self._depth > COMPOSED_DEPTH_MAX:
+            raise RecursionError
+        self._depth += 1
+        node: Any = _yaml.SafeLoader.compose_node(self, parent, index)
+        self._depth -= 1
+        return node
 
 
 class YamlError(Exception):
@@ -87,7 +103,7 @@ def _composed(content: bytes) -> Sequence[yaml.Node | None]:
         raise YamlError(0, f"it has {len(content)} bytes, of {BYTES_MAX} at most")
     nodes: list[yaml.Node | None] = []
     try:
-        for node in _yaml.compose_all(content.decode("utf-8"), Loader=yaml.SafeLoader):
+        for node in _yaml.compose_all(content.decode("utf-8"), Loader=_Loader):
             nodes.append(node)
             if len(nodes) > DOCUMENTS_MAX:
                 raise YamlError(0, f"it has more than {DOCUMENTS_MAX} documents")
@@ -158,6 +174,9 @@ class _Reader:
         text = str(node.value)
         try:
             value = self._constructor.construct_object(node)
+        except (IndexError, KeyError, AttributeError) as error:  # a tag that the text does not fit
+            said = f"it is no {node.tag.rpartition(':')[2]}"
+            raise YamlError(place[0], f"{text[:40]!r} cannot be read: {said}", place[1]) from error
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             said = getattr(error, "problem", None) or str(error)
             raise YamlError(place[0], f"{text[:40]!r} cannot be read: {said}", place[1]) from error

@@ -47,6 +47,8 @@ TRY_AGAIN = 1013
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[agent.FromAgent] = msgspec.msgpack.Decoder(agent.FromAgent)
+UNREADABLE = (msgspec.DecodeError, RecursionError)
+"""What a message raises that is none of an agent's; one that is nested too deeply, the second."""
 _log = structlog.get_logger(__name__)
 
 
@@ -252,7 +254,7 @@ class _Line:
             raise _Closed(TRY_AGAIN, f"nothing was said for {timeout_s:g} s") from None
         try:
             return _decoder.decode(raw)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise _Closed(GARBAGE, f"a message cannot be read: {error}") from None
 
     async def _send(self, message: agent.FromDaemon) -> None:

@@ -19,6 +19,7 @@ GITIGNORE = ".gitignore"
 REPOSITORY = ".git"
 """It stays behind, unless ``.skyignore`` has ``!.git``."""
 FILE_BYTES_MAX = 1024 * 1024
+STAR = "[^/]*"
 _CLASSES = {
     "alnum": "a-zA-Z0-9",
     "alpha": "a-zA-Z",
@@ -175,11 +176,17 @@ def _without_blanks(line: str) -> str:
 def _shape(text: str) -> str:
     """A pattern as a regular expression. Raises ValueError for one that matches nothing."""
     shape, at = "", 0
+    star: int | None = None
     while at < len(text):
         sign = text[at]
         if sign == "*":
             stars = len(text) - at - len(text[at:].lstrip("*"))
             piece, taken = _stars(text, at, stars)
+            if piece != STAR:
+                star = None
+            else:
+                shape = shape if star is None else _settled(shape, star)
+                star = len(shape)
             shape += piece
             at += taken
             continue
@@ -200,13 +207,20 @@ def _shape(text: str) -> str:
     return shape
 
 
+def _settled(shape: str, star: int) -> str:
+    """A shape to whose end another star of the same level comes. What stands behind its last one may then
+    stay where it is found first: the next star takes the rest. Were other places tried, each star would
+    multiply the time."""
+    return f"{shape[:star]}(?>{STAR}?{shape[star + len(STAR) :]})"
+
+
 def _stars(text: str, at: int, stars: int) -> tuple[str, int]:
     """What ``*`` or ``**`` at a place becomes, and how much of the pattern that takes."""
     behind = text[at + stars : at + stars + 1]
     # Git compares what is literal first, so that two stars right behind it stand at a beginning too.
     starts_level = text[at - 1 : at] in ("", "/") or not set("*?[\\") & set(text[:at])
     if stars < 2 or not starts_level or behind not in ("", "/"):
-        return "[^/]*", stars
+        return STAR, stars
     if behind == "/":
         return "(?:.*/)?", stars + 1
     return ".*", stars
