@@ -1,7 +1,7 @@
 """Requests and paid jobs through daemons other than the one that does the work, with clocks that are apart.
 
 Decides: three daemons with one database; the clock of the second is ten minutes ahead of this computer's,
-that of the third as much behind. Each test kills two of them and starts them again.
+that of the third as much behind. One after the other is killed while work is under way, until one is left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEAR_S = 250.0
 """Two moments of this computer's clock may be apart by this much, when it has more to do than a test."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningDaemon]]:
     """Sellers with one database and one shared folder; nothing is left of them afterwards."""
     place = tmp_path_factory.mktemp("three")
@@ -68,14 +68,10 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningDaem
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture
-def gate(tmp_path: Path) -> str:
-    """A file that what runs waits for."""
-    return str(tmp_path / "go on")
-
-
-def waits(gate: str) -> str:
-    return f"while [ ! -e '{gate}' ]; do sleep 0.05; done"
+def waits(*gates: Path) -> str:
+    """A script that says how far it is, and waits for a file each time."""
+    steps = [f"echo step-{n}; while [ ! -e '{gate}' ]; do sleep 0.05; done" for n, gate in enumerate(gates)]
+    return "; ".join((*steps, "echo step-last"))
 
 
 def seconds_from_now(moment: str | float) -> float:
@@ -114,64 +110,55 @@ class Heard:
                 self._came.wait(min(left_s, 1.0))
 
 
-def test_each_daemon_tells_the_time_of_the_database(three: list[RunningDaemon]) -> None:
-    for one in three:
-        account = Shop(one.url).operate("POST", "/accounts", json={"name": f"of-{one.port}"})
-        assert seconds_from_now(account["created_at"]) < NEAR_S
+def test_requests_and_paid_jobs_go_on_through_the_daemon_that_is_left(
+    three: list[RunningDaemon], tmp_path: Path
+) -> None:
+    apis, shops = [Api(one.url) for one in three], [Shop(one.url) for one in three]
+    for shop in shops:
+        account = shop.operate("POST", "/accounts", json={"name": f"of-{shop.url.rpartition(':')[2]}"})
+        assert seconds_from_now(account["created_at"]) < NEAR_S, "each tells the time of the database"
+    gates = (tmp_path / "first is gone", tmp_path / "second is gone")
 
-
-def test_a_request_goes_on_through_the_daemon_that_is_left(three: list[RunningDaemon], gate: str) -> None:
-    first, second, third = (Api(one.url) for one in three)
-    asked = first.ask("launch", key="once", task={"run": "echo launched"}, cluster_name="apart")
-    launched = second.get(asked["request_id"])
+    # What one daemon is asked, another one answers; asked again with its key there, it is the same.
+    launch = {"task": {"run": "echo launched"}, "cluster_name": "apart"}
+    asked = apis[0].ask("launch", key="once", **launch)
+    launched = apis[1].get(asked["request_id"])
     assert (launched["status"], launched["result"]["job_id"]) == ("SUCCEEDED", 1), launched
-    assert second.ask("launch", key="once", task={"run": "echo launched"}, cluster_name="apart") == {
-        **asked,
-        **{name: launched[name] for name in asked if launched[name] != asked[name]},
-    }
-    assert third.logs("apart", 1)[1]["end"] == "SUCCEEDED"
-    second.do("exec", task={"run": f"echo early; {waits(gate)}; echo late"}, cluster_name="apart")
-    heard = Heard(three[2].url, "POST", "/logs", json={"cluster_name": "apart", "job_id": 2})
-    heard.until("early")
+    assert apis[2].ask("launch", key="once", **launch)["request_id"] == asked["request_id"]
+    assert apis[2].logs("apart", 1)[1]["end"] == "SUCCEEDED"
+    apis[1].do("exec", task={"run": waits(*gates)}, cluster_name="apart")
+    paying = shops[0].customer()
+    customers = [Customer(shop.http, paying.key, paying.account) for shop in shops]
+    script = f"echo result > /out/file; {waits(*gates)}"
+    wanted = body(spec__command=["bash", "-c", script], spec__outputs=[{"mount": "/out"}])
+    job_id = customers[0].submit(wanted, key="once").json()["id"]
+    assert customers[1].submit(wanted, key="once").json()["id"] == job_id
+
+    run = Heard(three[2].url, "POST", "/logs", json={"cluster_name": "apart", "job_id": 2})
+    follow = {"params": {"follow": "true"}, "headers": {"authorization": f"Bearer {customers[0].key}"}}
+    paid = [Heard(one.url, "GET", f"{ROOT}/jobs/{job_id}/logs", **follow) for one in three[1:]]
+    for heard in (run, *paid):
+        heard.until("step-0")
     three[0].kill()
+    gates[0].touch()
+    for heard in (run, *paid):
+        heard.until("step-1")
+    assert customers[1].events(job_id) == customers[2].events(job_id)
     three[1].kill()
-    Path(gate).touch()
-    lines = [json.loads(line) for line in heard.end.result(DEADLINE_S)]
-    assert "late" in "".join(line.get("text", "") for line in lines)
+    gates[1].touch()
+
+    lines = [json.loads(line) for line in run.end.result(DEADLINE_S)]
+    assert "step-last" in "".join(line.get("text", "") for line in lines)
     assert lines[-1]["end"] == "SUCCEEDED"
-    three[0].start()
-    three[1].start()
-    jobs = Api(three[1].url).do("queue", cluster_name="apart")
+    jobs = apis[2].do("queue", cluster_name="apart")
     assert [job["status"] for job in jobs] == ["SUCCEEDED", "SUCCEEDED"]
     assert all(seconds_from_now(job["submitted_at"]) < NEAR_S for job in jobs)
-    Api(three[0].url).do("down", cluster_name="apart")
-
-
-def test_a_paid_job_goes_on_through_the_daemon_that_is_left(three: list[RunningDaemon], gate: str) -> None:
-    customer = Shop(three[0].url).customer()
-    elsewhere = [Customer(Shop(one.url).http, customer.key, customer.account) for one in three]
-    script = f"echo early; {waits(gate)}; echo result > /out/file; echo late"
-    wanted = body(spec__command=["bash", "-c", script], spec__outputs=[{"mount": "/out"}])
-    job_id = customer.submit(wanted, key="once").json()["id"]
-    assert elsewhere[1].submit(wanted, key="once").json()["id"] == job_id
-    key = {"authorization": f"Bearer {customer.key}"}
-    path = f"{ROOT}/jobs/{job_id}/logs"
-    heard = Heard(three[1].url, "GET", path, params={"follow": "true"}, headers=key)
-    heard.until("early")
-    three[0].kill()
-    three[2].kill()
-    Path(gate).touch()
-    heard.until("late")
-    job = elsewhere[1].ended(job_id)
-    assert job["status"] == "succeeded", heard.lines
-    heard.end.result(DEADLINE_S)
-    assert seconds_from_now(job["finished_at"]) < NEAR_S
-    three[0].start()
-    three[2].start()
-    happened = elsewhere[2].events(job_id)
-    moments = [event["created_at"] for event in happened]
+    apis[2].do("down", cluster_name="apart")
+    job = customers[2].ended(job_id)
+    assert job["status"] == "succeeded", paid[1].lines
+    assert any("step-last" in line for line in paid[1].end.result(DEADLINE_S))
+    moments = [event["created_at"] for event in customers[2].events(job_id)]
     assert moments == sorted(moments)
-    assert elsewhere[0].events(job_id) == happened
-    [file] = elsewhere[2]("GET", f"/jobs/{job_id}/artifacts").json()["data"]
+    [file] = customers[2]("GET", f"/jobs/{job_id}/artifacts").json()["data"]
     assert (file["path"], httpx2.get(file["url"]).content) == ("/out/file", b"result\n")
-    Shop(three[0].url).audit()
+    shops[2].audit()
