@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.flows.world import World, keep_running
 
 from sky.kit.clock import SECOND_US
-from sky.store.schema import executions
+from sky.providers.fake.cloud import Pace
+from sky.store.schema import executions, nodes
 from sky.verbs import reports
 from sky.wire import agent as wire
 
@@ -31,4 +33,24 @@ async def test_a_report_that_arrives_late_makes_no_call_last_longer(tmp_path: Pa
     await world.db.write(lambda tx: reports.record(tx, agent.node_id, agent.boot, report))
     row = world.row(executions, execution)
     assert row["finished_us"] - row["started_us"] == 5 * SECOND_US
+    world.close()
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["wanted", "given back"])
+async def test_a_clock_that_was_set_makes_no_machine_late_in_a_listing(tmp_path: Path, ends: bool) -> None:
+    """A daemon that started after the clock was set two hours forward took a machine that it had just bought,
+    and that was not listed yet, for one that its provider had lost; and was done with it while it ran."""
+    world = World(tmp_path, pace=Pace(list_after_s=30.0, end_s=25.0))
+    await world.begin()
+    await world.settle(world.compute_is("ready"))
+    world.clock.step_wall(7_200.0)
+    if ends:
+        await world.delete()
+    world.die()
+    if ends:
+        await world.settle(lambda: world.states(nodes) == ["deleted"], seconds=120.0, step_s=5.0)
+        assert world.cloud.alive() == ()
+    else:
+        await world.live(20.0, step_s=5.0)
+        assert world.states(nodes) == ["ready"]
     world.close()

@@ -218,7 +218,7 @@ class Nodes(OuterLoop):
         if machine is not None and machine.state != "gone":
             return _waits(node, machine.reason, why, next_us)
         launched_us = node.launched_us or node.created_us
-        if machine is None and not _settled(provider, launched_us, now_us):
+        if machine is None and not self._settled(provider, launched_us, now_us):
             return Done(f"{why}; not listed yet", next_us)
         reason = (machine.reason if machine else None) or "its provider no longer has it"
         error = error_value("node_lost", f"the machine of node {node.id} is gone: {reason}", retryable=True)
@@ -228,6 +228,15 @@ class Nodes(OuterLoop):
             broken = error_value(code, f"node {node.id} ended before it was ready: {reason}", retryable=True)
             return Done(reason, None, lambda tx: _apply(tx, node, n.NodeBroken(node.id, now_us, broken)))
         return Done(reason, None, lambda tx: _apply(tx, node, n.NodeLost(node.id, error, now_us)))
+
+    def _settled(self, provider: Provider, launched_us: int, now_us: int) -> bool:
+        """Whether a machine launched then would be listed by now.
+
+        What passed before this daemon listened does not count: somebody may have set the clock between two
+        daemons, and a machine of a moment ago would be called gone while it runs.
+        """
+        since_us = max(launched_us, self._listening_us)
+        return now_us - since_us >= provider.capabilities.settle_seconds * SECOND_US
 
     # ── giving it back ──────────────────────────────────────────────────────────────────────────
 
@@ -243,7 +252,7 @@ class Nodes(OuterLoop):
             return self._not_given_back(case, str(error) or type(error).__name__, now_us)
         # Where no answer to a launch was ever seen, one may have been on its way until the end was asked for.
         launched_us = node.launched_us if node.machine else node.deleting_us
-        listed = machine is not None or _settled(provider, launched_us or node.created_us, now_us)
+        listed = machine is not None or self._settled(provider, launched_us or node.created_us, now_us)
         if listed and (machine is None or machine.state == "gone"):
             gone = n.NodeDeleted(node.id, now_us)
             return Done("its provider says that it is gone", None, lambda tx: _apply(tx, node, gone))
@@ -276,11 +285,6 @@ def _waits(node: NodeView, reason: str | None, why: str, next_us: int | None) ->
         return Done(f"{why}; {message}", next_us)
     noted = n.NodeNoted(node.id, error_value("busy", message, retryable=True, reason=plan.COMING))
     return Done(f"{why}; {message}", next_us, lambda tx: _apply(tx, node, noted))
-
-
-def _settled(provider: Provider, launched_us: int, now_us: int) -> bool:
-    """Whether a machine launched then would be listed by now."""
-    return now_us - launched_us >= provider.capabilities.settle_seconds * SECOND_US
 
 
 def _disk(case: NodeCase) -> DiskView | None:
