@@ -103,10 +103,11 @@ def told(result: Result) -> str:
     found = [f"{result.failed} **failed**"] if result.failed else []
     found += [f"{result.held} held"] if result.held else []
     found += [f"{result.skipped} left out"] if result.skipped else []
-    return ", ".join(found) or "**did not run**"
+    return ", ".join(found) or "not run yet"
 
 
 def of_experiment(experiment: Experiment, results: Mapping[Attack, Result], seen: str) -> str:
+    """The part of one experiment."""
     lines = [
         f"Done to it: {experiment.inject}.",
         "",

@@ -1,8 +1,8 @@
 """Runs the experiments and writes what was seen into docs/proof.md: what ``scripts/prove`` starts.
 
-Decides: which experiments run, one after another, and where each result stands. Never: what an experiment is
-(``experiments``), or how a result is written (``page``).
-Follows: a result is written as soon as it is there; one that does not hold is written too, and this fails.
+Decides: which experiments run, their attacks in one session of pytest, and where each result stands. Never:
+what an experiment is (``experiments``), or how a result is written (``page``).
+Follows: a result that does not hold is written too, and makes this fail.
 
     scripts/prove              all twelve
     scripts/prove --only 3     one of them; may be said several times
@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import xml.etree.ElementTree as Xml
 from pathlib import Path
 
@@ -62,28 +61,28 @@ def read_figures(out: Path, results: dict[Attack, Result]) -> None:
             kept[figure] = max(kept.get(figure, 0), value) if longest else kept.get(figure, 0) + value
 
 
-def run(experiment: Experiment, workers: int) -> dict[Attack, Result]:
-    """Let every attack of one experiment run, and give what was seen of each."""
-    results = {attack: Result() for attack in experiment.attacks}
+def run(experiments: list[Experiment], workers: int) -> dict[Attack, Result]:
+    """Let every attack of these experiments run, and give what was seen of each."""
+    attacks = list(dict.fromkeys(attack for one in experiments for attack in one.attacks))
+    results = {attack: Result() for attack in attacks}
     with tempfile.TemporaryDirectory(prefix="sky-prove-") as folder:
         report, out = Path(folder) / "report.xml", Path(folder) / "figures"
         command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}"]
-        command += [f"tests/{attack}" for attack in experiment.attacks]
-        environment = {**os.environ, **experiment.environment, "SKY_PROOF_OUT": str(out)}
+        command += [f"tests/{attack}" for attack in attacks]
+        more = {name: value for one in experiments for name, value in one.environment.items()}
         said = subprocess.run(
             command,
             cwd=ROOT,
-            env=environment,
+            env={**os.environ, **more, "SKY_PROOF_OUT": str(out)},
             check=False,
-            timeout=EXPERIMENT_S_MAX,
+            timeout=EXPERIMENT_S_MAX * len(experiments),
             stdout=subprocess.PIPE,
             text=True,
         )
         if not report.exists():
-            raise SystemExit(
-                f"experiment {experiment.number} did not run; pytest said:\n{said.stdout[-4000:]}"
-            )
+            numbers = ", ".join(str(one.number) for one in experiments)
+            raise SystemExit(f"experiments {numbers} did not run; pytest said:\n{said.stdout[-4000:]}")
         read_report(report, results)
         read_figures(out, results)
     if said.returncode:
@@ -92,20 +91,17 @@ def run(experiment: Experiment, workers: int) -> dict[Attack, Result]:
 
 
 def prove(numbers: list[int], workers: int) -> bool:
-    """Run some experiments; returns whether all that was to hold did."""
+    """Run some experiments, or all; returns whether all that was to hold did."""
+    chosen = [one for one in EXPERIMENTS if not numbers or one.number in numbers]
+    seen = page.surroundings()
+    results = run(chosen, workers)
     well = True
-    for experiment in EXPERIMENTS:
-        if numbers and experiment.number not in numbers:
-            continue
-        seen = page.surroundings()
-        began = time.monotonic()
-        results = run(experiment, workers)
-        held = all(result.held and not result.failed for result in results.values())
+    for experiment in chosen:
+        own = {attack: results[attack] for attack in experiment.attacks}
+        held = all(result.held and not result.failed for result in own.values())
         well = well and held
-        page.put(str(experiment.number), page.of_experiment(experiment, results, seen))
-        took_s = time.monotonic() - began
-        verdict = "holds" if held else "DOES NOT HOLD"
-        print(f"experiment {experiment.number} {verdict}, {took_s:.0f} s: {experiment.title}", flush=True)
+        page.put(str(experiment.number), page.of_experiment(experiment, own, seen))
+        print(f"experiment {experiment.number} {'holds' if held else 'DOES NOT HOLD'}: {experiment.title}")
     page.put("promises", page.of_promises())
     return well
 
