@@ -7,7 +7,7 @@ the same key, of whichever daemon is there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from tests.flows.world import FUNCTION, FUNCTION_SHA
@@ -99,6 +99,7 @@ class Calls(Clients):
             (1, "another compute", self.compute),
             (1, "delete", self.delete),
             (1, "delete a node", self.delete_node),
+            (0, "a node that is cut off is deleted", self.delete_silent_node),
         ]
 
     async def begin(self) -> None:
@@ -120,7 +121,7 @@ class Calls(Clients):
         spec = v1.ComputeSpec(
             specs=(v1.Spec(provider=v1.ProviderRef(kind="fake")),),
             nodes=bounds,
-            ttl=draw.choice((60, 600)),
+            ttl=draw.choice(self.world.leases_s),
             options=v1.Options(autoscale_idle_timeout=10.0, ssh_connect_timeout=60.0),
         )
         body = v1.ComputeCreate(spec=spec)
@@ -186,11 +187,18 @@ class Calls(Clients):
         if compute is not None:
             await self.do(lambda tx: compute_verbs.delete(tx, compute, None))
 
-    async def delete_node(self) -> None:
-        node = self.any("nodes")
+    async def delete_silent_node(self) -> None:
+        at_work = [one for one in self.world.live_agents() if one.running]
+        if at_work:
+            one = self.world.random.choice(at_work)
+            one.part(cut=True)
+            await self.delete_node(one.node_id)
+
+    async def delete_node(self, silent: str | None = None) -> None:
+        node = silent or self.any("nodes")
         if node is not None:
             compute = self.world.query("SELECT compute_id FROM nodes WHERE id = ?", node)[0][0]
-            force = self.world.random.random() < 0.5
+            force = silent is not None or self.world.random.random() < 0.5
             await self.do(lambda tx: compute_verbs.delete_node(tx, compute, node, force=force))
 
     def answer(self, item: wire.WorkItem) -> Answer:
@@ -226,6 +234,8 @@ class Trouble:
             (3, "a daemon is about to die", self.doom),
             (2, "the network", self.network),
             (1 if self.sets_clock else 0, "the clock is set", self.clock),
+            (0, "a machine that is cut off is taken", self.silent_machine_goes),
+            (0, "every daemon is away, and a machine goes", self.outage),
         ]
 
     def _agent(self) -> Any:
@@ -248,8 +258,17 @@ class Trouble:
         if (one := self._agent()) is not None:
             one.deaf = True
 
-    async def machine_goes(self) -> None:
-        alive = [tag for tag in self.world.cloud.alive() if tag in self.world.agents]
+    async def silent_machine_goes(self) -> None:
+        await self.machine_goes({one.node_id for one in self.world.live_agents() if one.cut})
+
+    async def outage(self) -> None:
+        for daemon in self.world.daemons:
+            daemon.kill("an outage")
+        await self.machine_goes()
+
+    async def machine_goes(self, of: Collection[str] | None = None) -> None:
+        there = self.world.agents if of is None else of
+        alive = [tag for tag in self.world.cloud.alive() if tag in there]
         if alive:
             tag = self.world.random.choice(alive)
             cloud = self.world.cloud

@@ -39,6 +39,12 @@ LEAN, SLACK_S = 1.2, 12.0
 NEVER_BEGAN = (t.CREATED, t.ASSIGNED)
 
 
+def _code(error: Any) -> str | None:
+    """The code of an error as a row has it: JSON on SQLite, a value elsewhere."""
+    told = json.loads(error) if isinstance(error, str) else error
+    return told and told.get("code")
+
+
 class Checks:
     """The checks of one history, and what they have to remember."""
 
@@ -59,6 +65,7 @@ class Checks:
             *self._final(),
             *self._attempts(),
             *self._machines(),
+            *self._fences(),
             *self._money(),
             *self._given(),
             *self._jobs(),
@@ -142,6 +149,8 @@ class Checks:
                 yield f"{row_id} is failed ({error}), and it is {truth.ended or 'running'} where it began"
             if state == t.SUCCEEDED and truth.ended != t.SUCCEEDED:
                 yield f"{row_id} is succeeded, and it is {truth.ended or 'running'} where it began"
+            if state == t.INDETERMINATE and truth.ended is None and _code(error) == "node_lost":
+                yield f"{row_id} is said to be lost with its node, and runs"
             if state == t.CANCELLED and truth.ended is None:
                 yield f"{row_id} is cancelled, which says that it surely does not run, and it runs"
         for key, many in begun.items():
@@ -169,6 +178,22 @@ class Checks:
             " ('lost', 'deleting', 'deleted', 'failed') GROUP BY compute_id, rank HAVING count(*) > 1"
         ):
             yield f"rank {rank} of {compute} is wanted {many} times"
+
+    def _fences(self) -> Iterator[str]:
+        """What is fenced surely runs nothing, and no two machines could be at work as one rank."""
+        live = {one.node_id for one in self.world.live_agents()}
+        ready: dict[tuple[str, int], list[str]] = defaultdict(list)
+        for row_id, state, fenced, compute, rank in self.world.query(
+            "SELECT id, state, fenced_us, compute_id, rank FROM nodes WHERE ready_us IS NOT NULL"
+        ):
+            if row_id not in live:
+                continue
+            ready[compute, rank].append(row_id)
+            if fenced is not None:
+                yield f"{row_id} is {state} and fenced, and its agent is there and may run anything"
+        for (compute, rank), many in ready.items():
+            if len(many) > 1:
+                yield f"{compute} has {len(many)} machines at rank {rank}: {', '.join(many)}"
 
     def _given(self) -> Iterator[str]:
         """Nobody is given money that was not paid in."""

@@ -7,6 +7,7 @@ Follows: after each step the checks look; the first thing that does not hold end
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import shutil
@@ -21,6 +22,7 @@ from tests.simulation.acts import Act, Calls, Trouble, provider
 from tests.simulation.checks import Checks
 from tests.simulation.daemon import at_point
 from tests.simulation.faces import Jobs, Requests
+from tests.simulation.profiles import DRAWN, PAUSES_S, PROFILES, ROUGH_PAUSES_S
 from tests.simulation.world import Answer, Violation, World
 
 from sky.domain import job
@@ -41,8 +43,6 @@ UNDER_WAY = (
     "SELECT 1 FROM requests WHERE finished_us IS NULL LIMIT 1",
     "SELECT 1 FROM cluster_jobs WHERE ended_us IS NULL LIMIT 1",
 )
-PAUSES_S = (0.0, 0.0, 0.1, 0.1, 0.1, 1.0, 1.0, 5.0, 5.0, 20.0, 20.0, 80.0)
-ROUGH_PAUSES_S = (0.1, 1.0, 5.0, 20.0, 20.0, 40.0, 80.0)
 ROUGH = 0.25
 """How many histories are rough: more breaks in them, and there is more time for what follows from it."""
 TICK_S = 3.0
@@ -53,7 +53,13 @@ class History:
     """A world, and the chance that drives it."""
 
     def __init__(
-        self, seed: int, folder: Path, faces: tuple[str, ...] | None = None, *, rough: bool = False
+        self,
+        seed: int,
+        folder: Path,
+        faces: tuple[str, ...] | None = None,
+        *,
+        rough: bool = False,
+        profile: str | None = None,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -67,12 +73,20 @@ class History:
         drawn = draw.choice(FACES)
         chosen = faces or drawn
         rough = draw.random() < ROUGH or rough
-        self._pauses_s = ROUGH_PAUSES_S if rough else PAUSES_S
+        self.profile = profile or random.Random(seed + 2).choice(DRAWN)
+        mostly = PROFILES[self.profile]
+        self._weights = mostly.weights
+        self._pauses_s = mostly.pauses_s or (ROUGH_PAUSES_S if rough else PAUSES_S)
+        self.world.leases_s = mostly.leases_s
+        if mostly.end_s is not None:
+            self.world.cloud.pace.end_s = mostly.end_s
         self.faces = [face for name, face in self._faces().items() if name in chosen]
         self.trouble = Trouble(self.world, rough=rough)
-        if self.trouble.sets_clock:
-            # What a listing does not show yet is told from what is gone by the time since, and a daemon that
-            # starts after the clock was set forward has no other clock to tell that by.
+        if mostly.sets_clock is not None:
+            self.trouble.sets_clock = mostly.sets_clock
+        if self.trouble.sets_clock and self.world.shared:
+            # Daemons of one computer whose clock was set between their starts differ by that for hours, and
+            # what a listing does not show yet is told from what is gone by the time since.
             self.world.cloud.pace.list_after_s = 0.0
         self.world.answer = self._answer
         self.steps = draw.randint(3, 16)
@@ -98,6 +112,7 @@ class History:
                 world.close()
 
     async def _tell(self, logs: list[structlog.typing.EventDict]) -> None:
+        self.world.say(f"a history of the kind {self.profile}")
         for daemon in self.world.daemons:
             daemon.start()
         await provider(self.calls)
@@ -113,6 +128,7 @@ class History:
 
     async def _step(self) -> None:
         acts = [act for face in (*self.faces, self.trouble) for act in face.acts()]
+        acts = [(self._weights.get(name, weight), name, act) for weight, name, act in acts]
         name, act = _chosen(self.random, acts)
         self.world.say(name)
         try:
@@ -172,11 +188,15 @@ def _chosen(draw: random.Random, acts: Sequence[tuple[int, str, Act]]) -> tuple[
 def _here() -> Generator[None]:
     """Within this, marked points are the daemons', and ticks are rare."""
     before = runner.TICK_S, job.HOLD_SECONDS
+    collects = gc.isenabled()
+    gc.disable()  # a history is short, and a fifth of it would be the collector's
     runner.TICK_S, job.HOLD_SECONDS = TICK_S, HOLD_SECONDS
     faults.watch(at_point)
     try:
         yield
     finally:
+        if collects:
+            gc.enable()
         faults.watch(None)
         runner.TICK_S, job.HOLD_SECONDS = before
 
@@ -193,11 +213,13 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def tell(seed: int, faces: tuple[str, ...] | None = None, *, rough: bool = False) -> History:
+def tell(
+    seed: int, faces: tuple[str, ...] | None = None, *, rough: bool = False, profile: str | None = None
+) -> History:
     """Tell the history of ``seed``. A failure names the command that tells it again, and what happened."""
     folder = Path(tempfile.mkdtemp(prefix="sky-simulation-", dir=_fast()))
     try:
-        history = History(seed, folder, faces, rough=rough)
+        history = History(seed, folder, faces, rough=rough, profile=profile)
         try:
             history.tell()
         except Exception as error:

@@ -16,12 +16,19 @@ import pytest
 
 from sky.api.agent import connect
 from sky.domain import ledger, task
+from sky.kit.clock import SteadyClock
+from sky.plan import attempt as attempt_plan
+from sky.plan import compute as compute_plan
+from sky.plan import job as job_plan
+from sky.plan import node as node_plan
 from sky.providers.fake.cloud import FakeCloud
 from sky.reconcile import sweep
 from sky.reconcile.nodes import Nodes
 from sky.reconcile.runner import Runner
+from sky.store import work
 from sky.store.tx import Tx
 from sky.verbs import jobs as job_verbs
+from sky.verbs import reports
 from sky.verbs import tasks as task_verbs
 
 CALLS, JOBS, REQUESTS = ("calls",), ("jobs",), ("requests",)
@@ -40,9 +47,14 @@ class Mutant:
     faces: tuple[str, ...] = CALLS
     rough: bool = False
     seed: int = 0
+    profile: str = "plain"
+    also: Mutant | None = None
+    """Where a rule is kept in two places, the bug is in both."""
 
     def plant(self, patch: pytest.MonkeyPatch) -> None:
         """Put it in, for as long as ``patch`` lasts."""
+        if self.also is not None:
+            self.also.plant(patch)
         function = vars(self.owner)[self.name]
         source = textwrap.dedent(inspect.getsource(function))
         assert self.old in source, f"{self.name} has changed: plant {self.what!r} anew"
@@ -50,7 +62,7 @@ class Mutant:
         code = compile(source.replace(self.old, self.new), f"<{self.what}>", "exec", flags)
         made: dict[str, Any] = {}
         exec(code, function.__globals__, made)
-        patch.setattr(self.owner, self.name, made[self.name])
+        patch.setattr(function, "__code__", made[self.name].__code__)  # whoever has imported it has it too
 
 
 MUTANTS = (
@@ -154,5 +166,77 @@ MUTANTS = (
         "Entry(held(account_id), -(held_micro := held_micro // 2))",
         JOBS,
         seed=5,
+    ),
+    Mutant(
+        "the fence is forgotten: another machine has the rank while this one works",
+        compute_plan,
+        "_holds_rank",
+        "return node.fenced_us is None or node.fenced_us > now_us",
+        "return False",
+        profile="deletions",
+    ),
+    Mutant(
+        "the fence is forgotten: an attempt is over while its machine still runs",
+        attempt_plan,
+        "_one",
+        "gone = a.node_state in n.FINAL",
+        "gone = True or a.node_state in n.FINAL",
+        profile="deletions",
+        also=Mutant(
+            "and so it is where attempts are read",
+            work,
+            "attempts_view",
+            "(_ON_ENDING_NODES,",
+            "(prepared(_attempts(_NODE_OF, IS_ON_NODE, _IS_ENDING)),",
+        ),
+    ),
+    Mutant(
+        "a node is given up before its agent's lease is over",
+        node_plan,
+        "_serving",
+        "silent_us >= case.ttl_us + LEASE_MARGIN_US",
+        "silent_us >= case.ttl_us - 20_000_000",
+        profile="partitions",
+    ),
+    Mutant(
+        "the wall clock is believed at once",
+        SteadyClock,
+        "now_us",
+        "max(-lean_us, min(lean_us, gap_us))",
+        "gap_us",
+        profile="clock",
+    ),
+    Mutant(
+        "one safe retry too many",
+        task,
+        "after_loss",
+        "tries.safe_used < tries.safe_allowed",
+        "tries.safe_used <= tries.safe_allowed",
+        profile="partitions",
+    ),
+    Mutant(
+        "a late report moves what is over",
+        reports,
+        "_outcomes",
+        'if row["state"] in t.DONE:',
+        "if False:",
+        profile="deletions",
+    ),
+    Mutant(
+        "a lost machine is metered until that is noticed",
+        job_plan,
+        "_alive",
+        "min(now_us, view.last_seen_us or view.started_us)",
+        "now_us",
+        JOBS,
+        profile="outages",
+    ),
+    Mutant(
+        "an account may go below zero",
+        ledger,
+        "chained",
+        "if balance < 0:",
+        "if False:",
+        JOBS,
     ),
 )

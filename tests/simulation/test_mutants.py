@@ -15,7 +15,7 @@ def test_a_planted_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     mutant.plant(monkeypatch)
     for seed in range(mutant.seed, mutant.seed + HISTORIES_MAX):
         try:
-            tell(seed, mutant.faces, rough=mutant.rough)
+            tell(seed, mutant.faces, rough=mutant.rough, profile=mutant.profile)
         except Exception:
             return
     pytest.fail(f"not found in {HISTORIES_MAX} histories: {mutant.what}")

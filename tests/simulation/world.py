@@ -79,6 +79,7 @@ class World:
         self.url = fresh(folder / "sky.db")
         self._eyes = _eyes(self.url)
         self.faults = Faults()
+        self.leases_s: tuple[int, ...] = (60, 600)
         self.slots, self.spare = chance.randint(1, 3), chance.choice((0, 0, 2))
         self.shared = daemons > 1
         self.told: list[str] = []
