@@ -148,3 +148,13 @@ async def test_a_sum_of_whole_numbers_is_one(db: Database) -> None:
         [row] = await db.read(partial(many, statement=statement))
         [found] = row.values()
         assert (found, type(found)) == (2**41, int)
+
+
+async def test_json_with_a_nul_is_kept_and_its_parts_can_be_asked_for(db: Database) -> None:
+    spec = {"nul": "a\0b", "said": "a\\u0000b", "beside": "c"}
+    await db.write(lambda tx: tx.connection.execute(sa.insert(schema.computes), compute_row(spec=spec)))
+    column = schema.computes.c.spec
+    asked = sa.select(column, column["beside"].as_string().label("beside"))
+    for statement in (asked, prepared(asked)):
+        [row] = await db.read(partial(many, statement=statement))
+        assert (row["spec"], row["beside"]) == (spec, "c")

@@ -8,6 +8,7 @@ is alone: on SQLite by its own lock, on PostgreSQL by one that every transaction
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -49,7 +50,7 @@ def make_engine(
     """An engine whose transactions begin IMMEDIATE (writer) or as plain snapshots (readers)."""
     engine = sa.create_engine(
         url,
-        json_serializer=_serialize,
+        json_serializer=_serialize if url.startswith("sqlite") else _serialize_without_nul,
         json_deserializer=_parse,
         hide_parameters=True,  # what is written may be a secret, and failures are logged
         pool_size=1 if writer else READER_THREADS,
@@ -126,7 +127,9 @@ def explain_code(code: str) -> SkyError | None:
     return None
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str | bytes) -> Any:
+    if isinstance(text, bytes):  # as PostgreSQL's driver has it
+        text = text.decode("utf-8", "replace").replace(NUL_IN_JSON, "\\u0000")
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -135,6 +138,13 @@ def _parse(text: str) -> Any:
 
 def _serialize(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _serialize_without_nul(value: Any) -> str:
+    text = _serialize(value)
+    if "\\u0000" not in text:
+        return text
+    return _ESCAPED.sub(lambda found: NUL_IN_JSON if found[0] == "\\u0000" else found[0], text)
 
 
 def _tune_sqlite(engine: sa.Engine, begin: str, pragmas: Sequence[str]) -> None:
@@ -153,7 +163,11 @@ def _tune_sqlite(engine: sa.Engine, begin: str, pragmas: Sequence[str]) -> None:
 
 NUL, INSTEAD_OF_NUL = "\x00", "\ufffd"
 """PostgreSQL keeps no NUL in text. What is asked for with one is not found; what is told with one is kept
-with the character that stands for what cannot be shown. JSON has it escaped."""
+with the character that stands for what cannot be shown."""
+NUL_IN_JSON = "\ufffd\u2060\ufffd"
+"""What stands for a NUL in JSON there, and is read as one again: PostgreSQL takes an escaped one, and fails
+when it is asked for any part of that JSON."""
+_ESCAPED = re.compile(r"\\\\|\\u0000")
 
 
 def _without_nul(connection: Any) -> None:
