@@ -65,6 +65,8 @@ OPERATED: dict[str, Noun] = {
     "config": Noun(
         "config", "Show settings and their origin; check sky.toml.", ("settings", "configuration")
     ),
+    "doctor": Noun("doctor", "Find what is wrong with this installation; how to mend it.", ("diagnose",)),
+    "mcp": Noun("mcp", "Serve the Model Context Protocol, for programs with a model."),
     "openapi": Noun("openapi", "Print the OpenAPI document of the HTTP interface.", ("schema", "spec")),
     "completion": Noun("completion", "Install or print completion for your shell.", ("completions",)),
 }
