@@ -50,7 +50,7 @@ pytestmark = [
     ),
 ]
 T = TypeVar("T")
-UP_S, TRIES = 300, 40
+UP_S, TRIES, BEFORE = 300, 40, 4
 NAMES = Names("real")
 CATALOGUE = """\
 InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
@@ -251,6 +251,10 @@ async def test_a_launch_that_is_not_wanted_is_cancelled(real: Real) -> None:
     provider, order = provider_of(real), order_of("nod_cancelled")
     name = NAMES.node(order.tag)
     body = launch_body(order, SkypilotConfig(endpoint=real.url), name, "http://daemon.example:46580")
+    # Others before it keep the server's workers, so that it has not failed by itself when it is cancelled.
+    for number in range(BEFORE):
+        other = {**body, "cluster_name": f"{name}-before-{number}"}
+        await with_api(real, lambda api, other=other: api.submit("/launch", other))
     request_id = await with_api(real, lambda api: api.submit("/launch", body))
     await answered(lambda: provider.terminate(order.tag, None))
 
