@@ -30,6 +30,7 @@ Act = Callable[[], Awaitable[None]]
 ASK_AGAIN_S = 0.5
 ASKED_MAX = 400
 FOR_EVER_S = 1e6
+OUTAGE_S = 60.0
 
 
 class Clients:
@@ -263,8 +264,8 @@ class Trouble:
 
     async def outage(self) -> None:
         for daemon in self.world.daemons:
-            daemon.kill("an outage")
-        await self.machine_goes()
+            daemon.kill("an outage", OUTAGE_S)
+        await self.machine_goes({one.node_id for one in self.world.live_agents() if one.running})
 
     async def machine_goes(self, of: Collection[str] | None = None) -> None:
         there = self.world.agents if of is None else of

@@ -113,15 +113,16 @@ class Daemon:
         if not task.cancelled() and isinstance(task._exception, faults.Died):
             task.exception()  # is known; what else nobody asks for is told to the loop (World.broke)
 
-    def kill(self, why: str) -> None:
-        """As ``kill -9`` does."""
+    def kill(self, why: str, again_s: float | None = None) -> None:
+        """As ``kill -9`` does. It starts again after ``again_s``, or some time."""
         if not self.alive:
             return
         self.alive = False
         self.world.say(f"daemon {self.number} died: {why}")
         self.db._closed = True
         self.world.loop.call_soon(self._bury)
-        again_s = self.world.random.choice((0.1, 1.0, 10.0, 60.0))
+        if again_s is None:
+            again_s = self.world.random.choice((0.1, 1.0, 10.0, 60.0))
         self.world.loop.call_later(again_s, self.revive, context=self.world.nowhere)
 
     def revive(self) -> None:
@@ -169,6 +170,9 @@ class Daemon:
         if self.alive:
             self.runner.wake(committed.keys)
             self.world.committed(self, committed)
+            for event in committed.events:
+                if event.name == "node.lost" and event.node_id is not None:
+                    self.world.lost(event.node_id)
 
     def hear(self, keys: tuple[str, ...]) -> None:
         """Another daemon has committed: whoever is attended here is given what concerns it."""

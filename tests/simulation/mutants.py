@@ -174,6 +174,7 @@ MUTANTS = (
         "return node.fenced_us is None or node.fenced_us > now_us",
         "return False",
         profile="deletions",
+        seed=4,
     ),
     Mutant(
         "the fence is forgotten: an attempt is over while its machine still runs",
@@ -189,6 +190,7 @@ MUTANTS = (
             "(_ON_ENDING_NODES,",
             "(prepared(_attempts(_NODE_OF, IS_ON_NODE, _IS_ENDING)),",
         ),
+        seed=7,
     ),
     Mutant(
         "a node is given up before its agent's lease is over",
@@ -197,6 +199,7 @@ MUTANTS = (
         "silent_us >= case.ttl_us + LEASE_MARGIN_US",
         "silent_us >= case.ttl_us - 20_000_000",
         profile="partitions",
+        seed=8,
     ),
     Mutant(
         "the wall clock is believed at once",
@@ -213,6 +216,7 @@ MUTANTS = (
         "tries.safe_used < tries.safe_allowed",
         "tries.safe_used <= tries.safe_allowed",
         profile="partitions",
+        seed=14,
     ),
     Mutant(
         "a late report moves what is over",
@@ -221,6 +225,7 @@ MUTANTS = (
         'if row["state"] in t.DONE:',
         "if False:",
         profile="deletions",
+        seed=9,
     ),
     Mutant(
         "a lost machine is metered until that is noticed",
@@ -230,6 +235,7 @@ MUTANTS = (
         "now_us",
         JOBS,
         profile="outages",
+        seed=10,
     ),
     Mutant(
         "an account may go below zero",
@@ -238,5 +244,6 @@ MUTANTS = (
         "if balance < 0:",
         "if False:",
         JOBS,
+        seed=7,
     ),
 )

@@ -54,7 +54,13 @@ PROFILES: dict[str, Profile] = {
         end_s=60.0,
     ),
     "outages": Profile(
-        weights={"every daemon is away, and a machine goes": 8, "an agent is cut off": 0},
+        weights={
+            "every daemon is away, and a machine goes": 12,
+            "job": 12,
+            "a machine is taken": 0,
+            "a daemon dies": 1,
+            "a daemon is about to die": 1,
+        },
         pauses_s=ROUGH_PAUSES_S,
     ),
     "clock": Profile(

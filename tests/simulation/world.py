@@ -162,6 +162,12 @@ class World:
         """That call has its answer."""
         self._under_way.pop(call, None)
 
+    def lost(self, node_id: str) -> None:
+        """A node was written down as lost: that is for good, so its agent must be no more by then."""
+        one = self.agents.get(node_id)
+        if one is not None and not one.over:
+            self.wrong(f"{node_id} is called lost, and its agent is there and may run anything")
+
     def begins(self, truth: Truth) -> None:
         """An agent begins an execution."""
         if truth.execution in self.truth:
