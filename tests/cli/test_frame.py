@@ -48,6 +48,8 @@ NOUNS = {
     "console": [],
     "server": ["start", "stop", "status", "logs"],
     "config": ["show", "validate"],
+    "doctor": [],
+    "mcp": [],
     "openapi": [],
     "completion": ["install", "show"],
 }  # fmt: skip

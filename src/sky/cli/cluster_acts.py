@@ -16,7 +16,7 @@ from sky.cli.app import Output, noun, only
 from sky.cli.asking import confirm
 from sky.cli.errors import usage
 from sky.cli.render_requests import minutes, word
-from sky.cli.scripted import Act, AllUsers, Later, Named, Yes, act_on, chosen, listed
+from sky.cli.scripted import Act, AllUsers, DryRun, Later, Named, Yes, act_on, chosen, listed, plain
 from sky.client import sdk
 from sky.client.request_flows import submit
 from sky.client.request_link import link
@@ -53,6 +53,20 @@ def _ready(words: Sequence[str], named: Named, yes: bool, question: str, format_
         many = listed(names) if len(names) == 1 else f"{len(names)} clusters ({listed(names)})"
         confirm(f"{question} {many}?", "nothing was changed")
     return True
+
+
+def _only_tell(named: Named, what: str, format_: str) -> int:
+    """The clusters that would be acted on. A name that nobody knows is an error here too."""
+    if format_ == "json":
+        output.json(plain(named.records))
+    for record in named.records if format_ != "json" else ():
+        output.say(f"{record['name']} ({word(record['status'])}) would be {what}")
+    if not named.records and not named.unknown:
+        output.note("no clusters; `sky launch -c NAME task.yaml` makes one")
+    if named.unknown:
+        raise named.unknown[0]
+    output.note("this was a dry run: nothing was changed")
+    return 0
 
 
 def _names(named: Named) -> list[str]:
@@ -139,6 +153,7 @@ def stop(
     yes: Yes = False,
     graceful: Graceful = False,
     graceful_timeout: GracefulTimeout = None,
+    dry_run: DryRun = False,
     later: Later = False,
     output_: Output = "table",
 ) -> int:
@@ -147,6 +162,8 @@ def stop(
     Refused before anything happens where a cluster is on machines that keep no disk.
     """
     named = chosen(names, all_, "stop", all_users=all_users)
+    if dry_run:
+        return _only_tell(named, "stopped", output_)
     if not _ready(names, named, yes, "Stop", output_):
         return 0
 
@@ -180,11 +197,14 @@ def down(
     ] = False,
     graceful: Graceful = False,
     graceful_timeout: GracefulTimeout = None,
+    dry_run: DryRun = False,
     later: Later = False,
     output_: Output = "table",
 ) -> int:
     """Take clusters down: their jobs end, their machines and disks are given back."""
     named = chosen(names, all_, "down", all_users=all_users)
+    if dry_run:
+        return _only_tell(named, "taken down", output_)
     if not _ready(names, named, yes, "Take down", output_):
         return 0
 

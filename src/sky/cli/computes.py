@@ -341,6 +341,7 @@ def delete(
     /,
     *,
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do not ask.")] = False,
+    dry_run: Annotated[bool, Parameter(negative=(), help="Only tell what would be deleted.")] = False,
     wait: Wait = True,
     timeout: Annotated[float, Parameter(help="Seconds to wait until it is gone.")] = GONE_S,
     output_: Output = "table",
@@ -349,6 +350,8 @@ def delete(
     with reading() as api:
         found = api.send(calls.get_compute(compute))
         what = render.title(found)
+        if dry_run:
+            return _only_tell(found, output_)
         if found.status.state != "deleted":
             if not yes:
                 confirm(
@@ -362,6 +365,14 @@ def delete(
         output.json(found)
     else:
         output.note(f"{what} is {found.status.state}")
+    return 0
+
+
+def _only_tell(found: v1.Compute, format_: str) -> int:
+    if format_ == "json":
+        output.json(found)
+    else:
+        output.say(f"{render.title(found)} ({found.status.nodes_total} nodes) would be deleted")
     return 0
 
 

@@ -39,7 +39,9 @@ def execute(
         bool, Parameter(name=["--detach-run", "-d"], negative=(), help="Return when the job is submitted.")
     ] = False,
     later: Later = False,
-    dryrun: Annotated[bool, Parameter(negative=(), help="Only check that it could run.")] = False,
+    dryrun: Annotated[
+        bool, Parameter(name=["--dryrun", "--dry-run"], negative=(), help="Only check that it could run.")
+    ] = False,
     down: Annotated[
         bool, Parameter(negative=(), help="Take the cluster down when its jobs have ended.")
     ] = False,

@@ -76,7 +76,12 @@ def launch(
         str | None, Parameter(name=["--cluster", "-c"], help="Its name; else one is made up.")
     ] = None,
     options: Annotated[Options, Parameter(name="*")] = NOTHING_SAID,
-    dryrun: Annotated[bool, Parameter(negative=(), help="Only show which machines would be taken.")] = False,
+    dryrun: Annotated[
+        bool,
+        Parameter(
+            name=["--dryrun", "--dry-run"], negative=(), help="Only show which machines would be taken."
+        ),
+    ] = False,
     detach_run: Annotated[
         bool, Parameter(name=["--detach-run", "-d"], negative=(), help="Return when the job is submitted.")
     ] = False,

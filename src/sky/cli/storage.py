@@ -16,7 +16,7 @@ from sky.cli.app import Output, command, noun
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
 from sky.cli.nouns import near
-from sky.cli.scripted import Act, Later, Yes, act_on, begin, listed, plain, result
+from sky.cli.scripted import Act, DryRun, Later, Yes, act_on, begin, listed, plain, result
 from sky.client import sdk
 
 app = noun("storage")
@@ -69,6 +69,7 @@ def delete(
     *names: Annotated[str, Parameter(name="NAME", help="Names of storages.")],
     all_: Annotated[bool, Parameter(name=["--all", "-a"], negative=(), help="All of yours.")] = False,
     yes: Yes = False,
+    dry_run: DryRun = False,
     later: Later = False,
     output_: Output = "table",
 ) -> int:
@@ -82,6 +83,15 @@ def delete(
     unknown = [] if all_ else [_no_storage(name, known) for name in names if name not in known]
     if not wanted and not unknown:
         output.note("no storages")
+        return 0
+    if dry_run:
+        if unknown:
+            raise unknown[0]
+        if output_ == "json":
+            output.json([{"name": name} for name in wanted])
+        else:
+            output.say(f"{listed(wanted)} would be deleted")
+        output.note("this was a dry run: nothing was deleted")
         return 0
     if wanted and not yes:
         confirm(f"Delete {listed(wanted)} and what is in there?", "nothing was deleted")

@@ -1,0 +1,98 @@
+"""What holds for every command, looked at over the whole tree of commands.
+
+Decides: which commands buy and which destroy; a new command is one of them, or in neither list.
+Never: runs one. Follows: a program can read every list, say yes beforehand, and ask what would happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sky.cli.app import tree
+from sky.cli.nouns import NOUNS
+
+LISTING = {
+    "list",
+    "ls",
+    "get",
+    "show",
+    "me",
+    "kinds",
+    "status",
+    "info",
+    "queue",
+    "events",
+    "balance",
+    "usage",
+}
+LISTING_ALONE = {"cost-report", "check", "show-gpus", "why", "offers", "doctor"}
+FOR_A_SHELL = "completion show"
+"""Prints a script, which is what its reader reads."""
+DESTROYING = {
+    "stop", "down", "cancel", "compute delete", "storage delete", "api cancel", "admin account close",
+}  # fmt: skip
+BUYING = {"launch", "exec"}
+DRY = BUYING | {"stop", "down", "compute delete", "storage delete", "admin gc"}
+
+
+def leaves(app: Any, words: tuple[str, ...]) -> Iterator[tuple[str, set[str]]]:
+    """Every command below an application, with its options."""
+    below = [name for name in app if not name.startswith("-")]
+    for name in below:
+        yield from leaves(app[name], (*words, name))
+    if not below or app.default_command is not None:
+        options = {name for one in app.assemble_argument_collection() for name in one.names}
+        yield " ".join(words), options
+
+
+COMMANDS = dict(leaves(tree(*NOUNS), ()))
+
+
+def test_the_whole_tree_is_looked_at() -> None:
+    assert {words.split()[0] for words in COMMANDS} == set(NOUNS)
+    assert set(COMMANDS) >= DESTROYING | DRY | LISTING_ALONE
+    assert len(COMMANDS) > len(NOUNS) * 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        words
+        for words in COMMANDS
+        if (words.split()[-1] in LISTING or words in LISTING_ALONE) and words != FOR_A_SHELL
+    ],
+)
+def test_what_lists_or_shows_does_so_for_programs_too(words: str) -> None:
+    assert {"--output", "-o"} <= COMMANDS[words]
+
+
+@pytest.mark.parametrize("words", sorted(DESTROYING))
+def test_what_destroys_can_be_told_yes(words: str) -> None:
+    assert {"--yes", "-y"} <= COMMANDS[words]
+
+
+@pytest.mark.parametrize("words", sorted(DRY))
+def test_what_buys_or_destroys_can_be_tried_without_doing_it(words: str) -> None:
+    assert "--dry-run" in COMMANDS[words]
+
+
+def test_an_option_has_one_meaning() -> None:
+    short = {"-o": "--output", "-y": "--yes", "-u": "--all-users"}
+    wrong = [
+        (words, sign)
+        for words, options in COMMANDS.items()
+        for sign, long in short.items()
+        if sign in options and long not in options
+    ]
+    assert not wrong
+
+
+def test_trying_it_deletes_nothing(on_daemon: Any, dev: str) -> None:
+    told = on_daemon("compute", "delete", dev, "--yes", "--dry-run").check()
+    assert told.out == f"{dev} (2 nodes) would be deleted\n"
+    assert on_daemon.json_of("compute", "get", dev)["status"]["state"] == "ready"
+    for words in (["down", "nowhere"], ["stop", "nowhere"], ["storage", "delete", "nowhere"]):
+        assert "nowhere" in on_daemon(*words, "--yes", "--dry-run").check(3).err
