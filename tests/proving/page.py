@@ -136,9 +136,10 @@ def of_load(found: dict[str, Any], seen: str) -> str:
     memory = found["memory_mb"]
     asked = sum(one["count"] for one in found["latency_ms"].values())
     wrong = found["not_answered_well"]
+    minutes = number(crowd["minutes"]) + (" minute" if crowd["minutes"] == 1 else " minutes")
     who = (
         f"{number(crowd['readers'])} readers of the event stream, {number(crowd['agents'])} agents at their"
-        f" sockets, and {number(crowd['per_s'])} requests a second for {number(crowd['minutes'])} minutes."
+        f" sockets, and {number(crowd['per_s'])} requests a second for {minutes}."
     )
     head = "| request | answered | p50 ms | p95 ms | p99 ms | longest ms |"
     lines = [who, "", head, "| --- | --- | --- | --- | --- | --- |"]
@@ -152,7 +153,9 @@ def of_load(found: dict[str, Any], seen: str) -> str:
         "not answered well": bad,
         "calls accepted; succeeded": f"{number(calls['accepted'])}; {number(calls['succeeded'])}",
         "events written": number(events["written"]),
-        "events told to the reader that was told least": number(events["told_to_the_unluckiest_reader"]),
+        "of these told, soon after the end, to the reader that was told least": number(
+            events["told_to_the_unluckiest_reader"]
+        ),
         "connections lost, of readers; of agents": f"{events['readers_lost']}; {events['agents_lost']}",
         "memory of the daemon before they came": f"{number(memory['idle'])} MB",
         "memory of the daemon at each minute": f"{marks_mb} MB",

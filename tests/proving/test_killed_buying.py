@@ -26,7 +26,7 @@ from tests.proof import DEEP, record
 pytestmark = [pytest.mark.real, IN_A_FILE]
 
 SEEDS = 100 if DEEP else 2
-SECONDS_MAX = 100.0
+SECONDS_MAX = 60.0
 """On a slow computer there are fewer kills, and it is told how many there were."""
 NODES = 6
 ANSWER_MS = 30
