@@ -9,6 +9,7 @@ from tests.flows.world import World, keep_running
 
 from sky.kit.clock import SECOND_US
 from sky.providers.fake.cloud import Pace
+from sky.store.rows import jobs
 from sky.store.schema import executions, nodes
 from sky.verbs import reports
 from sky.wire import agent as wire
@@ -33,6 +34,9 @@ async def test_a_report_that_arrives_late_makes_no_call_last_longer(tmp_path: Pa
     await world.db.write(lambda tx: reports.record(tx, agent.node_id, agent.boot, report))
     row = world.row(executions, execution)
     assert row["finished_us"] - row["started_us"] == 5 * SECOND_US
+    step = await world.db.read(lambda connection: jobs.step_of(connection, task))
+    assert step is not None
+    assert step.finished_us == row["finished_us"], "what its job is charged for"
     world.close()
 
 

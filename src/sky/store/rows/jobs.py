@@ -221,7 +221,7 @@ _TASK = prepared(
     sa.select(
         tasks.c.state,
         tasks.c.result_sha256,
-        tasks.c.finished_us,
+        executions.c.finished_us,  # when it ended on its node; its task is over when that is written down
         executions.c.started_us,
         executions.c.error,
     )
