@@ -12,6 +12,7 @@ from tests.plan.views import LONG_AGO, MOMENTS, NOW, SECOND, alternative, case, 
 
 from sky.domain import node as n
 from sky.domain.snapshots import NodeCase, NodeView
+from sky.kit.clock import ManualClock, SteadyClock
 from sky.plan import node as plan
 
 
@@ -197,10 +198,10 @@ def test_an_agent_has_its_time_and_its_machine_is_asked_after(state: str, limit_
 
 @pytest.mark.parametrize("state", sorted(n.SERVING))
 def test_silence_alone_loses_nothing_before_the_lease_is_over(state: str) -> None:
-    for seconds in (0, 5, 11, 12, 60, 599, 629):
+    for seconds in (0, 5, 11, 12, 60, 599, 704):
         (action,) = plan.plan(case(silent(seconds, state=state)), NOW).actions
         assert action == plan.Probe(), f"silent for {seconds} s: its provider is asked, and nothing is judged"
-    (lost,) = plan.plan(case(silent(630, state=state)), NOW).actions
+    (lost,) = plan.plan(case(silent(705, state=state)), NOW).actions
     assert isinstance(lost, n.NodeLost)
     assert lost.fenced_us == NOW
     assert lost.last_error["code"] == "node_lost"
@@ -220,14 +221,26 @@ def test_the_longer_it_is_silent_the_rarer_it_is_asked_after() -> None:
 
 
 def test_a_lease_is_looked_at_when_it_is_over() -> None:
-    assert plan.plan(case(silent(625)), NOW).next_us == NOW + 5 * SECOND
+    assert plan.plan(case(silent(700)), NOW).next_us == NOW + 5 * SECOND
+
+
+@pytest.mark.parametrize("ttl_s", [60, 600, 7 * 24 * 3600])
+def test_a_clock_that_hurries_after_one_that_was_set_ends_no_lease_before_its_agent(ttl_s: int) -> None:
+    wall = ManualClock()
+    clock = SteadyClock(wall)
+    wall.step_wall(10 * ttl_s)
+    heard_us = clock.now_us()
+    wall.advance(ttl_s)  # as the agent counts it
+    one = case(node(last_seen_us=heard_us), ttl_us=ttl_s * SECOND)
+    assert plan.plan(one, clock.now_us()).actions == (plan.Probe(),)
+    assert clock.now_us() - heard_us > 1.09 * ttl_s * SECOND, "it hurries"
 
 
 def test_a_daemon_that_was_away_hears_first_and_judges_then() -> None:
     one = case(silent(3_600), listening_us=NOW)
     assert plan.plan(one, NOW).actions == (plan.Probe(),)
-    assert plan.plan(one, NOW + 629 * SECOND).actions == (plan.Probe(),)
-    (lost,) = plan.plan(one, NOW + 630 * SECOND).actions
+    assert plan.plan(one, NOW + 704 * SECOND).actions == (plan.Probe(),)
+    (lost,) = plan.plan(one, NOW + 705 * SECOND).actions
     assert isinstance(lost, n.NodeLost)
 
 

@@ -196,7 +196,7 @@ MUTANTS = (
         "a node is given up before its agent's lease is over",
         node_plan,
         "_serving",
-        "silent_us >= case.ttl_us + LEASE_MARGIN_US",
+        "silent_us >= _fenced_us(case.ttl_us)",
         "silent_us >= case.ttl_us - 20_000_000",
         profile="partitions",
         seed=8,

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 SECOND_US = 1_000_000
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -33,6 +36,25 @@ class SystemClock:
         return time.monotonic()
 
 
+@dataclass(frozen=True, slots=True)
+class SinceBoot:
+    """How long this computer has run since it was started, and how much of that it was asleep."""
+
+    boot: str
+    seconds: float
+    asleep_s: float
+
+
+def since_boot() -> SinceBoot | None:
+    """None where that cannot be told: only Linux says which start it is."""
+    try:
+        boot = BOOT_ID.read_text(encoding="ascii").strip()
+        seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, AttributeError, UnicodeDecodeError):
+        return None
+    return SinceBoot(boot, seconds, seconds - time.clock_gettime(time.CLOCK_MONOTONIC))
+
+
 class SteadyClock:
     """Wall time that never steps: it runs with the monotonic clock and leans towards the wall.
 
@@ -42,11 +64,11 @@ class SteadyClock:
 
     LEAN_MAX = 0.1
 
-    def __init__(self, wall: Clock) -> None:
+    def __init__(self, wall: Clock, from_us: int | None = None) -> None:
         self._wall = wall
         self._lock = threading.Lock()
         self._read_s = wall.monotonic_s()
-        self._now_us = wall.now_us()
+        self._now_us = wall.now_us() if from_us is None else from_us
 
     def not_before(self, us: int) -> None:
         """Never again say a moment before ``us``, such as the last one that was written down."""

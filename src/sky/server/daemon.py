@@ -36,6 +36,7 @@ from sky.reconcile.presence import Presence
 from sky.reconcile.status import Costs
 from sky.server import log, notify, prices, settings, tracing, wiring
 from sky.server.catalogue import CatalogueError
+from sky.server.clock_memory import ClockMemory
 from sky.server.doors import Door, StartError, opened
 from sky.server.ending import Ending
 from sky.server.keys import KeysError
@@ -127,7 +128,8 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
     wall = AgreedClock(SystemClock())
     if chosen.shares_database:
         await asyncio.to_thread(agreement.begin, wall, chosen.database_url)
-    clock = SteadyClock(wall)
+    memory = None if chosen.shares_database else ClockMemory(chosen.home, wall)
+    clock = SteadyClock(wall, None if memory is None else memory.begin())
     daemon = wiring.build(chosen, clock, standard(), lambda: url)
     log.hide(daemon.services.masking.masks)
     daemon.services.blobs.prepare()
@@ -157,6 +159,7 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
         supervise.forever("costs", costs.run_forever),
         supervise.forever("catalogue", daemon.listing.run_forever),
         supervise.forever("presence", presence.run_forever),
+        *([] if memory is None else [supervise.forever("clock", partial(memory.run_forever, clock))]),
     )
     _keep_what_stays()
     try:
