@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from tests.requests.remote import DEADLINE_S, Reachable, finished
 
-from sky.api import app, dashboard
+from sky.api import app, dashboard, metrics
 from sky.api.admin import accounts, catalogue, sold
 from sky.api.requests import face
 from sky.domain.user import NEEDS, ROLES, least_role, suffices
@@ -25,6 +25,7 @@ HANDLERS = (
     app.serve_document,
     app.serve_page,
     *dashboard.ROUTES,
+    *metrics.ROUTES,
     *face.ROUTES,
     *accounts.ROUTES,
     *catalogue.ROUTES,

@@ -58,9 +58,6 @@ class Store:
 
         sha256 = codec.sha256_hex(content)
         await self.blobs.put(sha256, pieces(), limit_bytes=1 << 30)
-        if self.file(sha256).exists():
-            moment_s = self.clock.now_us() / SECOND_US
-            os.utime(self.file(sha256), (moment_s, moment_s))
         return sha256
 
     def file(self, sha256: str) -> Path:

@@ -185,7 +185,8 @@ class Blobs:
                 msg = f"the body hashes to {digest.hexdigest()}, but was named {sha256}; nothing was stored"
                 raise HashMismatch(msg, details={"expected": sha256, "actual": digest.hexdigest()})
             if spool is not None:
-                await spool.keep(self._path(sha256), full_sync=self._full_sync)
+                now_us = self._db.clock.now_us()  # the collector must not take it for old before it has a row
+                await spool.keep(self._path(sha256), full_sync=self._full_sync, at_us=now_us)
             faults.point("blob kept, not written down")
             content = None if spool is not None else bytes(head)
             return await self._db.write(lambda tx: _write_down(tx, sha256, size, content))

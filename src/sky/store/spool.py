@@ -80,11 +80,14 @@ class Spool:
         while view:
             view = view[os.write(self._descriptor, view) :]
 
-    async def keep(self, path: Path, *, full_sync: bool) -> None:
-        await asyncio.to_thread(self._keep, path, full_sync)
+    async def keep(self, path: Path, *, full_sync: bool, at_us: int | None = None) -> None:
+        """Give it the name that is looked for. ``at_us``: when it came, by a clock that its readers go by."""
+        await asyncio.to_thread(self._keep, path, full_sync, at_us)
         self._path = None
 
-    def _keep(self, path: Path, full_sync: bool) -> None:
+    def _keep(self, path: Path, full_sync: bool, at_us: int | None) -> None:
+        if at_us is not None:
+            os.utime(self._descriptor, ns=(at_us * 1000, at_us * 1000))
         if full_sync:
             os.fsync(self._descriptor)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
