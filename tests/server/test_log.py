@@ -72,8 +72,8 @@ def test_libraries_log_in_the_same_form_and_no_secret(form: str) -> None:
         f"log.configure('info', {form!r}); "
         "about.begin(lambda: about.of_key('nodes/nod_01abc')); "
         "structlog.get_logger().info('one.thing', token='hidden', count=3, said='two words'); "
-        "logging.getLogger('some.library').warning('it is %s', 'odd'); "
-        "logging.getLogger('some.library').info('and not told')"
+        "logging.getLogger('others.code').warning('it is %s', 'odd'); "
+        "logging.getLogger('others.code').info('and not told')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -86,7 +86,7 @@ def test_libraries_log_in_the_same_form_and_no_secret(form: str) -> None:
         assert (own["node"], theirs["node"]) == ("nod_01abc", "nod_01abc")
         assert (theirs["event"], theirs["logger"], theirs["level"]) == (
             "it is odd",
-            "some.library",
+            "others.code",
             "warning",
         )
     else:

@@ -1,4 +1,4 @@
-"""Which internet addresses are public, and what a host is once a client has read it.
+"""Which internet addresses are public, which mean this computer, and what a host is as a client reads it.
 
 Decides: what counts as public, itself and whatever another address wraps. Never: looks a name up.
 Follows: whoever sends to an address that a stranger named asks here; where the registry of the standard
@@ -29,6 +29,14 @@ def is_public(address: str) -> bool:
     if ip in NAT64:
         inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
     return all(is_public(str(one)) for one in inner if one is not None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address means the computer that says it."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def as_read(host: str) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from importlib.util import find_spec
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from sky.domain.offer import Offer
+from sky.kit.addresses import is_loopback
 from sky.providers.aws.config import AwsConfig
 from sky.providers.aws.instances import NODE, machine_of, tags_of
 from sky.providers.base import AgainLater, Capabilities, LaunchOrder, Machine, Refused, Setup
@@ -58,7 +58,7 @@ class AwsProvider:
     async def launch(self, order: LaunchOrder) -> Machine:
         if order.offer.price_micro(order.market) is None:
             raise Refused(f"{order.offer.instance_type} is not sold as {order.market}", "capability_mismatch")
-        if self._config.daemon_url is None and _only_here(order.agent.url):
+        if self._config.daemon_url is None and is_loopback(urlsplit(order.agent.url).hostname or ""):
             msg = (
                 f"machines of EC2 cannot reach this daemon at {order.agent.url}; set daemon_url to an "
                 "address at which they do, or start the daemon with --host"
@@ -107,12 +107,3 @@ def _parts(setup: Setup, config: AwsConfig) -> tuple[Fleet, Prices]:
     api, context = Api(config, setup.credentials), setup.context
     ground = Ground(api, config, context.deployment, context.clock)
     return Fleet(api, config, ground, context.deployment), Prices(api, config, context.clock)
-
-
-def _only_here(url: str) -> bool:
-    """Whether an address means this computer to whoever is told it."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

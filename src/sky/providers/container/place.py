@@ -21,9 +21,9 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
+from sky.kit.addresses import is_loopback
 from sky.kit.containers import reason
 from sky.providers.base import AgainLater, Refused
 
@@ -54,14 +54,6 @@ class Place:
     def here(self) -> bool:
         """Whether its containers are on this computer."""
         return self.host is None or is_loopback(self.host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host's name or address means the computer that says it."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def there(place: Place) -> Place:

@@ -18,6 +18,7 @@ import msgspec
 
 from sky.domain.offer import Offer
 from sky.kit import faults
+from sky.kit.addresses import is_loopback
 from sky.kit.clock import SECOND_US
 from sky.providers.base import AgainLater, Capabilities, LaunchOrder, Machine, Refused, Setup
 from sky.providers.container import body, machines
@@ -25,7 +26,7 @@ from sky.providers.container.config import CREDENTIALS, HOST, ContainerConfig
 from sky.providers.container.engine import Engine, Said
 from sky.providers.container.images import Images, full_name
 from sky.providers.container.offers import KIND, offers_of
-from sky.providers.container.place import Place, find, is_loopback, parse, there
+from sky.providers.container.place import Place, find, parse, there
 from sky.providers.container.shapes import Info, Inspected, Listed, Version, Volumes
 
 T = TypeVar("T")

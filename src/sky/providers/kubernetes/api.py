@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from sky.providers.answers import whole
 from sky.providers.base import AgainLater, ProviderError, Refused
 from sky.providers.kubernetes.access import Access
 from sky.providers.kubernetes.shape import Item, at, is_mapping, many, mapping
@@ -113,7 +114,7 @@ class Api:
                 proxy=self._access.proxy,
                 allow_redirects=False,
             ) as answer:
-                raw = await _read(answer)
+                raw = await whole(answer, str(answer.url.origin()), ANSWER_BYTES_MAX)
                 status, after = answer.status, answer.headers.get("Retry-After")
         except aiohttp.ClientConnectorCertificateError as error:
             msg = f"{self._access.server} is not who the kubeconfig says: {error.certificate_error}"
@@ -201,17 +202,6 @@ async def laying(
 def part(text: str) -> str:
     """A name as one part of a path."""
     return quote(text, safe="")
-
-
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    total = 0
-    async for chunk in answer.content.iter_chunked(1 << 16):
-        total += len(chunk)
-        if total > ANSWER_BYTES_MAX:
-            raise AgainLater(f"{answer.url.origin()}: an answer of more than {ANSWER_BYTES_MAX} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 def _json(raw: bytes) -> Item | None:

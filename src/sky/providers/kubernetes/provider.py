@@ -12,7 +12,6 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ import msgspec
 
 from sky.domain.offer import Offer
 from sky.kit import faults
+from sky.kit.addresses import is_loopback
 from sky.kit.clock import SECOND_US
 from sky.providers import bootstrap
 from sky.providers.base import AgainLater, Capabilities, Kind, LaunchOrder, Machine, Provider, Refused, Setup
@@ -327,7 +327,7 @@ class KubernetesProvider:
         """Where the pod reaches the daemon. Raises Refused where it cannot."""
         url = self._config.daemon_url or order.agent.url
         host = urlsplit(url).hostname or ""
-        if self._config.daemon_url is None and _is_loopback(host):
+        if self._config.daemon_url is None and is_loopback(host):
             told = "start the daemon with --host and an address that pods reach, set daemon_url, or tunnel"
             msg = f"config.daemon_url: pods cannot reach the daemon at {url}; {told}"
             raise Refused(msg, "invalid_request", field="config.daemon_url")
@@ -355,13 +355,6 @@ def _create(setup: Setup) -> Provider:
     config = setup.config
     keeps = isinstance(config, KubernetesConfig) and config.disk_gb is not None
     return KubernetesWithDisks(setup) if keeps else KubernetesProvider(setup)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 KIND = Kind.of(KubernetesWithDisks, _create)

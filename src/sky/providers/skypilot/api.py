@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from sky.providers.answers import whole
 from sky.providers.base import AgainLater, ProviderError, Refused
 from sky.providers.skypilot.failure import CANCELLED, clean, failure
 from sky.providers.skypilot.shape import Item, every, many, mapping, number, parsed, text
@@ -237,7 +238,7 @@ class Api:
                 headers=headers,
                 allow_redirects=False,
             ) as answer:
-                raw = await _read(answer, where)
+                raw = await whole(answer, where, ANSWER_BYTES_MAX)
                 status, request_id = answer.status, answer.headers.get("X-SkyPilot-Request-ID", "")
         except aiohttp.ClientConnectorCertificateError as error:
             msg = f"{where}: the server's certificate is not trusted here: {error.certificate_error}"
@@ -274,17 +275,6 @@ async def calling(access: Access) -> AsyncGenerator[Api]:
     timeout = aiohttp.ClientTimeout(total=CALL_S_MAX, connect=CONNECT_S_MAX)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
         yield Api(session, access)
-
-
-async def _read(answer: aiohttp.ClientResponse, where: str) -> bytes:
-    parts: list[bytes] = []
-    total = 0
-    async for chunk in answer.content.iter_chunked(1 << 16):
-        total += len(chunk)
-        if total > ANSWER_BYTES_MAX:
-            raise AgainLater(f"{where}: an answer of more than {ANSWER_BYTES_MAX} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
 
 
 def _asked(item: Item) -> Asked:

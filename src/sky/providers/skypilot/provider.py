@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ import msgspec
 
 from sky.domain.offer import Offer
 from sky.kit import faults
+from sky.kit.addresses import is_loopback
 from sky.providers.base import (
     AgainLater,
     Capabilities,
@@ -307,7 +307,7 @@ class SkypilotProvider:
     def _daemon(self, order: LaunchOrder) -> str:
         """Where the cluster reaches the daemon. Raises Refused where it cannot."""
         url = self._config.daemon_url or order.agent.url
-        if self._config.daemon_url is None and _only_here(url):
+        if self._config.daemon_url is None and is_loopback(urlsplit(url).hostname or ""):
             msg = f"config.daemon_url: clusters of SkyPilot cannot reach this daemon at {url}"
             todo = "set it to an address at which they do, or start the daemon with --host"
             raise Refused(f"{msg}; {todo}", "invalid_request", field="config.daemon_url")
@@ -340,15 +340,6 @@ def _create(setup: Setup) -> Provider:
     config = setup.config
     keeps = isinstance(config, SkypilotConfig) and config.keep_disks
     return SkypilotWithDisks(setup) if keeps else SkypilotProvider(setup)
-
-
-def _only_here(url: str) -> bool:
-    """Whether an address means this computer to whoever is told it."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 KIND = Kind.of(SkypilotWithDisks, _create)
