@@ -277,10 +277,10 @@ def test_a_log_is_followed_to_the_end_of_the_job_and_resumed(customer: Customer)
 
 
 def test_what_a_command_prints_is_no_field_of_its_stream(customer: Customer) -> None:
-    printed = shell(r"printf 'one\rtwo\r\nthree\r\rid: 777\revent: end\r\rdata: x\n'")
+    printed = shell(r"printf 'one\rtwo\r\nthree\r\rid: 999999999999\revent: end\r\rdata: x\n'")
     lines, last, ended = follow(customer, customer.submit(printed).json()["id"], {})
-    assert lines == ["one", "two", "three", "", "id: 777", "event: end", "", "data: x"]
-    assert (last != "777", ended) == (True, '{"status":"succeeded"}')
+    assert lines == ["one", "two", "three", "", "id: 999999999999", "event: end", "", "data: x"]
+    assert (last != "999999999999", ended) == (True, '{"status":"succeeded"}')
 
 
 def follow(customer: Customer, job_id: str, headers: dict[str, str]) -> tuple[list[str], str, str]:
