@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 import pytest
-from tests.requests.remote import Reachable, certificates
+from tests.requests.remote import DEADLINE_S, Reachable, certificates
 
 from sky.client import calls_users
 from sky.client.errors import DaemonUnreachable, InvalidRequest
@@ -40,6 +43,49 @@ def test_both_clients_speak_tls_to_a_server_whose_authority_they_know(
             return (await client.send(calls_users.get_me())).name
 
     assert asyncio.run(ask()) == "tls"
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)  # real: another process does it
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(reachable: Reachable, tmp_path: Path) -> None:
+    """First its file, and then its key's: what does not belong together is not taken. Who asks for an address
+    names no server, and is shown it too."""
+    files = [Path(reachable.environment[name]) for name in ("SKY_TLS_CERT", "SKY_TLS_KEY")]
+    before = [file.read_bytes() for file in files]
+    port = int(reachable.url.rpartition(":")[2])
+
+    def shown(host: str) -> str:
+        told = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        told.check_hostname, told.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection(("127.0.0.1", port), 10) as plain,
+            told.wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            return ssl.DER_cert_to_PEM_cert(tls.getpeercert(binary_form=True) or b"")
+
+    def put(file: Path, content: bytes) -> None:
+        fresh = file.with_suffix(".new")
+        fresh.write_bytes(content)
+        fresh.replace(file)
+
+    old, (_, cert, key) = shown("localhost"), certificates(tmp_path)
+    log = reachable.home / "server.log"
+    try:
+        put(files[0], cert.read_bytes())
+        until(lambda: b"certificate.kept" in log.read_bytes(), "it is told that they do not belong together")
+        assert shown("localhost") == old
+        put(files[1], key.read_bytes())
+        until(lambda: shown("localhost") == cert.read_text(), "the new one is shown")
+        assert shown("127.0.0.1") == cert.read_text()
+    finally:
+        for file, content in zip(files, before, strict=True):
+            put(file, content)
+    until(lambda: shown("localhost") == old, "and the one before again")
 
 
 def test_a_certificate_of_a_stranger_is_told_at_once(reachable: Reachable) -> None:

@@ -160,6 +160,7 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
         supervise.forever("catalogue", daemon.listing.run_forever),
         supervise.forever("presence", presence.run_forever),
         *([] if memory is None else [supervise.forever("clock", partial(memory.run_forever, clock))]),
+        *(supervise.forever("certificate", door.tls.run_forever) for door in doors if door.tls is not None),
     )
     _keep_what_stays()
     try:

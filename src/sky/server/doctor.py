@@ -34,6 +34,7 @@ FREE_INODES_FEW = 10_000
 FILES_BAD = 256
 FILES_FEW = 4_096
 CERTIFICATE_DAYS_FEW = 14
+_RENEW = "have a new one made, and put it in its place; the daemon takes it without a restart"
 LEFT_SECONDS = 86_400
 """After so long nobody is receiving a file any more."""
 EXTRAS = {
@@ -234,10 +235,10 @@ def _certificate(chosen: Settings) -> Iterator[Finding]:
         yield Finding("certificate", "bad", said, "set this computer's clock, or name another certificate")
     elif ends <= now:
         said = f"{chosen.tls_cert} was valid until {ends:%Y-%m-%d}"
-        yield Finding("certificate", "bad", said, "have a new one made, and restart the daemon")
+        yield Finding("certificate", "bad", said, _RENEW)
     elif days < CERTIFICATE_DAYS_FEW:
         said = f"{chosen.tls_cert} is valid for {days} more days"
-        yield Finding("certificate", "warn", said, "have a new one made, and restart the daemon")
+        yield Finding("certificate", "warn", said, _RENEW)
     else:
         yield Finding("certificate", "ok", f"{chosen.tls_cert} is valid until {ends:%Y-%m-%d}")
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import ssl
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 
+from sky.server.certificate import Certificate
 from sky.server.peer import OwnerProtocol, PublicProtocol
-from sky.server.settings import DEFAULT_PORT, Settings, SettingsError
+from sky.server.settings import DEFAULT_PORT, Settings
 
 BACKLOG = 2048
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
@@ -32,11 +32,11 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A socket that is listened at. ``public``: others may come there; ``tls``: they speak TLS."""
+    """A socket that is listened at. ``public``: others may come there; ``tls``: what they are shown there."""
 
     listener: socket.socket
     public: bool = False
-    tls: ssl.SSLContext | None = None
+    tls: Certificate | None = None
 
     @property
     def url(self) -> str:
@@ -62,7 +62,7 @@ class Door:
             ws_ping_interval=None,
             backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, round(stop_seconds)),
-            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls.context,
         )
 
 
@@ -74,27 +74,10 @@ def opened(chosen: Settings) -> Generator[tuple[Door, ...]]:
         if not chosen.public:
             yield (Door(stack.enter_context(_listening(chosen.host, chosen.port, elsewhere=True))),)
             return
-        tls = _tls(chosen)
+        cert, key = chosen.tls_cert, chosen.tls_key
+        tls = None if cert is None or key is None else Certificate(cert, key)
         theirs = Door(stack.enter_context(_listening(chosen.host, chosen.port)), public=True, tls=tls)
         yield Door(stack.enter_context(_listening(LOOPBACK, 0))), theirs
-
-
-def _tls(chosen: Settings) -> ssl.SSLContext | None:
-    if chosen.tls_cert is None or chosen.tls_key is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(chosen.tls_cert, chosen.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        reason = error.strerror or str(error)
-        msg = (
-            f"tls_cert {chosen.tls_cert} and tls_key {chosen.tls_key} cannot be used: {reason}; give a "
-            "certificate with its chain and its key, both PEM and readable by the daemon, the key without a "
-            "passphrase"
-        )
-        raise SettingsError(msg) from error
-    return context
 
 
 @contextlib.contextmanager
