@@ -59,6 +59,7 @@ EVERYTHING: dict[str, Any] = {
     "tolerations": [{"key": "spot", "operator": "Exists"}],
     "affinity": {"podAntiAffinity": {}},
 }
+TUNNEL: dict[str, Any] = {"provider": {"tunnel": True}}
 LEAST: dict[str, Any] = {"provider": {"enabled": False}, "serviceAccount": {"create": False}}
 REFUSED: dict[str, dict[str, Any]] = {
     "several daemons need one PostgreSQL": {"replicas": 2},
@@ -76,7 +77,7 @@ class Helm:
 
     def __init__(self, judges: Path) -> None:
         self._judges = judges
-        self.asked: list[dict[str, Any]] = [{}, EVERYTHING, LEAST, *REFUSED.values()]
+        self.asked: list[dict[str, Any]] = [{}, EVERYTHING, LEAST, TUNNEL, *REFUSED.values()]
 
     @cached_property
     def told(self) -> dict[str, Any]:
@@ -180,6 +181,14 @@ def test_the_account_may_do_what_the_provider_needs_and_no_more(helm: Helm) -> N
     assert (
         helm.items(LEAST)["StatefulSet"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
     )
+
+
+def test_the_account_may_reach_into_pods_only_where_that_is_asked_for(helm: Helm) -> None:
+    page = (ROOT / "docs" / "providers" / "kubernetes.md").read_text(encoding="utf-8")
+    [text] = re.findall(r"`(\{apiGroups: [^`]*portforward[^`]*)`", page)
+    rules = {said: helm.items(values)["Role"]["rules"] for said, values in (("", {}), ("tunnel", TUNNEL))}
+    assert rules["tunnel"] == [*rules[""], yaml.safe_load(text)]
+    kubernetes_validate.validate(helm.items(TUNNEL)["Role"], KUBERNETES[-1], strict=True)
 
 
 @pytest.mark.parametrize("words", REFUSED)
