@@ -66,4 +66,6 @@ def test_a_provider_is_changed_and_keeps_what_is_not_named(on_daemon: Any) -> No
     assert "s3cret" not in refused.err
     assert "nothing is to be changed" in on_daemon("provider", "update", "other").check(2).err
     on_daemon("provider", "update", "nowhere", "--name", "x").check(3)
-    on_daemon("provider", "remove", "other").check()
+    unsaid = on_daemon("provider", "remove", "other").check(4)
+    assert "add --yes" in unsaid.err
+    assert on_daemon.json_of("provider", "remove", "other", "--yes")["id"] == one["id"]

@@ -364,7 +364,7 @@ def test_offers_and_providers(on_daemon: Any) -> None:
     assert added.out.startswith("prv_")
     assert "mine" in on_daemon("provider", "list").check().out
     on_daemon("provider", "add", "mine", "--kind", "local").check(4)
-    on_daemon("provider", "remove", "mine").check()
+    on_daemon("provider", "remove", "mine", "--yes").check()
     assert "mine" not in on_daemon("provider", "list").check().out
 
 

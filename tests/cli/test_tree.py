@@ -33,8 +33,9 @@ FOR_A_SHELL = "completion show"
 """Prints a script, which is what its reader reads."""
 DESTROYING = {
     "stop", "down", "cancel", "compute delete", "storage delete", "api cancel", "admin account close",
+    "admin key revoke", "provider remove", "token revoke", "user delete",
 }  # fmt: skip
-BUYING = {"launch", "exec"}
+BUYING = {"launch", "exec", "start", "compute create", "compute resize", "job submit"}
 DRY = BUYING | {"stop", "down", "compute delete", "storage delete", "admin gc"}
 
 
@@ -96,3 +97,20 @@ def test_trying_it_deletes_nothing(on_daemon: Any, dev: str) -> None:
     assert on_daemon.json_of("compute", "get", dev)["status"]["state"] == "ready"
     for words in (["down", "nowhere"], ["stop", "nowhere"], ["storage", "delete", "nowhere"]):
         assert "nowhere" in on_daemon(*words, "--yes", "--dry-run").check(3).err
+
+
+def test_trying_it_buys_nothing(on_daemon: Any, dev: str) -> None:
+    before = on_daemon.json_of("compute", "list", "--all")["items"]
+    wanted = ["--provider", "local", "--nodes", "3"]
+    told = on_daemon("compute", "create", "tried", *wanted, "--dry-run").check()
+    assert (told.out, "price: " in told.err, "nothing was created" in told.err) == ("", True, True)
+    checked = on_daemon.json_of("compute", "create", "tried", *wanted, "--dry-run")
+    assert (checked["name"], checked["spec"]["nodes"]["desired"]) == ("tried", 3)
+    assert "NODES" in on_daemon("compute", "resize", dev, "many", "--dry-run").check(2).err
+    resized = on_daemon("compute", "resize", dev, "5", "--dry-run").check()
+    assert resized.out == f"{dev} would have 5 nodes instead of 2\n"
+    assert "price: " in resized.err
+    assert "nowhere" in on_daemon("start", "nowhere", "--dry-run").check(3).err
+    assert [(one["id"], one["spec"]) for one in on_daemon.json_of("compute", "list", "--all")["items"]] == [
+        (one["id"], one["spec"]) for one in before
+    ]

@@ -179,8 +179,8 @@ def test_a_key_is_shown_once_and_refused_once_it_is_revoked(
     assert operator("job", "list", "-o", "json", **bought).check().json() == []
     denied = operator(*SUBMIT, "--", "true", **bought).check(4)
     assert denied.err.startswith("error: scope_denied: ")
-    operator("admin", "key", "revoke", told["id"]).check()
-    operator("admin", "key", "revoke", told["id"]).check()
+    operator("admin", "key", "revoke", told["id"], "--yes").check()
+    operator("admin", "key", "revoke", told["id"], "--yes").check()
     refused = operator("job", "list", **bought).check(4)
     assert refused.err.startswith("error: invalid_key: ")
     assert "revoked" in operator("admin", "key", "list", name).check().out
@@ -190,7 +190,7 @@ def test_a_name_that_is_nearly_right_is_told(operator: Sky, name: str) -> None:
     operator("admin", "account", "create", name).check()
     wrong = operator("admin", "account", "get", name[:-1] + "x").check(3)
     assert f"did you mean `{name}`?" in wrong.err
-    wrong = operator("admin", "key", "revoke", "key_none").check(3)
+    wrong = operator("admin", "key", "revoke", "key_none", "-y").check(3)
     assert wrong.err.splitlines()[1] == "hint: `sky admin key list` shows those there are"
     listed = operator("admin", "account", "list", "--limit", "1").check()
     assert name in listed.out
@@ -269,6 +269,10 @@ def test_following_prints_the_log_and_ends_as_the_job_did(buyer: Sky) -> None:
 def test_what_a_job_costs_is_told_before_and_after(buyer: Sky) -> None:
     words = ("--sku", "cpu", "--image", "local", "--max-runtime", "1m", "--", "true")
     assert re.search(r"costs at most +\$0\.06$", buyer("job", "estimate", *words).check().out, re.MULTILINE)
+    tried = buyer("job", "submit", "--dry-run", *words).check()
+    assert re.search(r"costs at most +\$0\.06$", tried.out, re.MULTILINE)
+    assert tried.err.endswith("nothing was submitted\n")
+    assert buyer.json_of("job", "list") == []
     told = buyer.json_of("job", "estimate", "-o", "json", *words)
     assert (told["hold_usd"], told["ceiling_usd"]) == ("0.060000", "0.060000")
     assert buyer.json_of("job", "list") == [], "nothing was submitted"

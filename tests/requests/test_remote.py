@@ -214,7 +214,7 @@ def test_the_commands_of_users_and_tokens(reachable: Reachable, tmp_path: Path) 
     assert refused.returncode == 4
     assert "takes the role admin" in refused.stderr
     assert refused.stderr.splitlines()[1] == "hint: an admin gives it with `sky user role cli admin`"
-    of_another = sky(at_home, "token", "revoke", "laptop")
+    of_another = sky(at_home, "token", "revoke", "laptop", "--yes")
     assert of_another.returncode == 3
     assert "another's is named by its id" in of_another.stderr.splitlines()[1]
     listed = json.loads(sky(elsewhere, "token", "list", "-o", "json").stdout)["items"]
@@ -222,8 +222,8 @@ def test_the_commands_of_users_and_tokens(reachable: Reachable, tmp_path: Path) 
     fresh = sky(elsewhere, "token", "rotate", "laptop").stdout.strip()
     assert sky(elsewhere, "user", "me").returncode == 4, "the old one is refused"
     elsewhere |= {"SKY_URL": reachable.url, "SKY_TOKEN": fresh}
-    assert sky(elsewhere, "token", "revoke", "laptop").returncode == 0
-    assert sky(at_home, "user", "delete", "cli").returncode == 0
+    assert sky(elsewhere, "token", "revoke", "laptop", "--yes").returncode == 0
+    assert sky(at_home, "user", "delete", "cli", "--yes").returncode == 0
     assert "cli" not in sky(at_home, "user", "list").stdout
     missing = sky(at_home, "user", "role", "cil", "admin")
     assert missing.returncode == 3

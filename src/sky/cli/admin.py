@@ -14,7 +14,8 @@ from cyclopts import Parameter
 from sky.cli import admin_upkeep, catalogue, output, render
 from sky.cli.admin_accounts import Account, app
 from sky.cli.admin_budgets import Cap, budget_of, said
-from sky.cli.app import Output, below, command
+from sky.cli.app import Output, Yes, below, command
+from sky.cli.asking import confirm
 from sky.cli.connection import creating, reading
 from sky.cli.definition import seconds
 from sky.cli.errors import FAILED
@@ -116,14 +117,22 @@ def _row(key: admin.Key) -> tuple[object, ...]:
     return key.id, key.name, f"{key.hint}…", ", ".join(key.scopes), render.ago(key.created_at), state
 
 
-@command(keys, "sky admin key revoke key_01…", instead=("delete", "remove", "rm"))
+@command(
+    keys,
+    "sky admin key revoke key_01…",
+    "sky admin key revoke key_01… --yes",
+    instead=("delete", "remove", "rm"),
+)
 def revoke(
     key: Annotated[str, Parameter(help="Id of the key: `sky admin key list ACCOUNT`.")],
     /,
     *,
+    yes: Yes = False,
     output_: Output = "table",
 ) -> int:
     """Refuse a key from its next request on. Said twice, it is the same."""
+    if not yes:
+        confirm(f"Revoke {key}? Whoever has it is refused at once; jobs go on.", "nothing was revoked")
     with reading() as api:
         revoked = api.send(calls.revoke_key(key))
     if output_ == "json":

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from sky.cli import output, render_requests
-from sky.cli.app import Output, command, noun
+from sky.cli.app import Output, Yes, command, noun
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
-from sky.cli.scripted import AllUsers, LiveRequest, Yes, listed, plain
+from sky.cli.scripted import AllUsers, LiveRequest, listed, plain
 from sky.client import daemon, endpoints, sdk
 
 app = noun("api")

@@ -34,6 +34,8 @@ Output = Annotated[
     ),
 ]
 Wait = Annotated[bool, Parameter(help="Wait until it is done, showing progress.")]
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do not ask.")]
+DryRun = Annotated[bool, Parameter(negative=(), help="Only tell what would be changed.")]
 Many = Parameter(negative_iterable=(), show_default=False)
 """Marks an option that may be given several times."""
 TAKE_COMMANDS = frozenset({"launch", "exec"})

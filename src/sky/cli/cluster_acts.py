@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
+import msgspec
 from cyclopts import Parameter
 
-from sky.cli import output
-from sky.cli.app import Output, noun, only
+from sky.cli import output, render
+from sky.cli.app import DryRun, Output, Yes, noun, only
 from sky.cli.asking import confirm
 from sky.cli.errors import usage
 from sky.cli.render_requests import minutes, word
-from sky.cli.scripted import Act, AllUsers, DryRun, Later, Named, Yes, act_on, chosen, listed, plain
+from sky.cli.scripted import Act, AllUsers, Later, Named, act_on, chosen, listed, plain
 from sky.client import sdk
 from sky.client.request_flows import submit
 from sky.client.request_link import link
@@ -78,6 +79,21 @@ def _submit(name: str, body: wire.Body) -> str:
     return link().run(submit(name, body))
 
 
+def _ending(request: str, body: wire.ClusterBody, named: Named, doing: str, done: str) -> Act:
+    """What ends clusters: ``request`` with ``body`` for each. ``done`` is told of {name}, with its {cost}."""
+    costs = {str(record["name"]): record.get("cost") for record in named.records}
+
+    def ask(name: str) -> str:
+        return _submit(request, msgspec.structs.replace(body, cluster_name=name))
+
+    def told(name: str, _: object) -> str:
+        # What it had cost when this was asked for: nobody has to wait for the sum of the last seconds.
+        cost = costs.get(name)
+        return done.format(name=name, cost=f" and has cost {render.money(cost)}" if cost else "")
+
+    return Act(ask, doing, told)
+
+
 def check_minutes(option: str, count: int | None) -> None:
     """Refuse an idle time that nobody can mean."""
     if count is not None and not NEVER <= count <= MINUTES_MAX:
@@ -113,6 +129,7 @@ def start(
     force: Annotated[
         bool, Parameter(name=["--force", "-f"], negative=(), help="Also one that is up already.")
     ] = False,
+    dry_run: DryRun = False,
     later: Later = False,
     output_: Output = "table",
 ) -> int:
@@ -125,6 +142,8 @@ def start(
             output.note("no cluster is stopped")
             return 0
         named = Named(stopped, ())
+    if dry_run:
+        return _only_tell(named, "started", output_)
     if not _ready(names, named, yes or bool(names), "Start", output_):
         return 0
 
@@ -167,18 +186,9 @@ def stop(
     if not _ready(names, named, yes, "Stop", output_):
         return 0
 
-    def ask(name: str) -> str:
-        return _submit(
-            "stop",
-            wire.ClusterBody(
-                cluster_name=name,
-                graceful=graceful,
-                graceful_timeout=graceful_timeout,
-                all_users=all_users,
-            ),
-        )
-
-    act = Act(ask, "stopping", lambda name, _: f"{name} is stopped; `sky start {name}` brings it back")
+    body = wire.ClusterBody("", graceful=graceful, graceful_timeout=graceful_timeout, all_users=all_users)
+    done = "{name} is stopped{cost}; `sky start {name}` brings it back"
+    act = _ending("stop", body, named, "stopping", done)
     return act_on(_names(named), named.unknown, act, later, output_)
 
 
@@ -208,19 +218,10 @@ def down(
     if not _ready(names, named, yes, "Take down", output_):
         return 0
 
-    def ask(name: str) -> str:
-        return _submit(
-            "down",
-            wire.ClusterBody(
-                cluster_name=name,
-                purge=purge,
-                graceful=graceful,
-                graceful_timeout=graceful_timeout,
-                all_users=all_users,
-            ),
-        )
-
-    act = Act(ask, "taking down", lambda name, _: f"{name} is gone")
+    body = wire.ClusterBody(
+        "", purge=purge, graceful=graceful, graceful_timeout=graceful_timeout, all_users=all_users
+    )
+    act = _ending("down", body, named, "taking down", "{name} is gone{cost}")
     return act_on(_names(named), named.unknown, act, later, output_)
 
 

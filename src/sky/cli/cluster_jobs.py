@@ -13,7 +13,7 @@ from typing import Annotated, Any, TextIO
 from cyclopts import Parameter
 
 from sky.cli import output, render_requests
-from sky.cli.app import Output, noun, only
+from sky.cli.app import Output, Yes, noun, only
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
 from sky.cli.scripted import (
@@ -21,7 +21,6 @@ from sky.cli.scripted import (
     Later,
     Live,
     LiveRequest,
-    Yes,
     begin,
     clusters,
     listed,

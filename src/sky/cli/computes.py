@@ -16,8 +16,8 @@ from typing import Annotated, Any, get_args
 import msgspec
 from cyclopts import Parameter
 
-from sky.cli import definition, output, render, toml
-from sky.cli.app import Output, Wait, command, noun
+from sky.cli import compute_price, definition, output, render, toml
+from sky.cli.app import DryRun, Output, Wait, Yes, command, noun
 from sky.cli.asking import confirm
 from sky.cli.connection import Api, creating, reading
 from sky.cli.errors import FAILED, CliError, usage
@@ -54,6 +54,7 @@ def create(
     options: Annotated[definition.Options, Parameter(name="*")] = definition.NOTHING_SAID,
     name_: Annotated[str | None, Parameter(name="--name", help="The same as NAME.")] = None,
     spec: Annotated[Path | None, Parameter(metavar="FILE", help="Definition as JSON.")] = None,
+    dry_run: Annotated[bool, Parameter(negative=(), help="Only check it and tell its price.")] = False,
     wait: Wait = True,
     timeout: Annotated[float, Parameter(help="Seconds to wait until it is ready.")] = READY_S,
     output_: Output = "table",
@@ -68,7 +69,9 @@ def create(
     wanted, full, base = _definition(name or name_, said, spec)
     checked = definition.checked(full, said)
     with creating() as api:
-        _tell_price(api, checked)
+        compute_price.tell(api, checked)
+        if dry_run:
+            return _only_checked(wanted, checked, output_)
         checked = _with_files(api, checked, base)
         compute = api.send(calls.create_compute(v1.ComputeCreate(spec=checked, name=wanted)))
         if output_ == "table":
@@ -81,6 +84,13 @@ def create(
             output.json(compute)
         if failed:
             raise failed
+    return 0
+
+
+def _only_checked(name: str | None, spec: v1.ComputeSpec, format_: str) -> int:
+    if format_ == "json":
+        output.json(v1.ComputeCreate(spec=spec, name=name))
+    output.note("this was a dry run: nothing was created")
     return 0
 
 
@@ -117,54 +127,6 @@ def _with_files(api: Api, spec: v1.ComputeSpec, base: Path) -> v1.ComputeSpec:
     sha256 = flows.run(api.http, includes.store(image.includes, image.excludes, base))
     output.clear_progress()
     return msgspec.structs.replace(spec, image=msgspec.structs.replace(image, includes_sha256=sha256))
-
-
-def _tell_price(api: Api, spec: v1.ComputeSpec) -> None:
-    """Say what the nodes will cost per hour, from the offers as they are now."""
-    api.provide(wanted.provider.kind for wanted in spec.specs)
-    prices: list[tuple[float, v1.Offer]] = []
-    for wanted in spec.specs:
-        page = api.offers(accelerator=wanted.accelerator, max_price=wanted.max_hourly_cost)
-        prices += [
-            (price, offer)
-            for offer in page.items
-            if _fits(offer, wanted) and (price := _price(offer, spec.allocation)) is not None
-        ]
-    nodes = spec.nodes
-    if not prices:
-        output.note("price: no offer is known that fits; the daemon goes on looking")
-        return
-    price, offer = min(prices, key=lambda found: found[0])
-    most = nodes.max if nodes.max is not None else nodes.desired
-    total = render.money(price * nodes.desired)
-    upto = f", up to {render.money(price * most)} with {most}" if most != nodes.desired else ""
-    each = f"{nodes.desired} × {render.money(price)} ({offer.provider_name} {offer.instance_type})"
-    output.note(f"price: {total} per hour{upto}: {each}")
-
-
-def _fits(offer: v1.Offer, wanted: v1.Spec) -> bool:
-    return (
-        wanted.provider.kind in (offer.kind, offer.provider_name, offer.provider_id)
-        and offer.cpus >= (wanted.cpus or 0)
-        and offer.memory_gb >= (wanted.memory_gb or 0)
-        and (wanted.accelerator is None or offer.accelerator_count >= wanted.accelerator_count)
-        and (wanted.region is None or offer.region == wanted.region)
-        and (wanted.architecture is None or offer.architecture in (None, wanted.architecture))
-    )
-
-
-def _price(offer: v1.Offer, allocation: v1.Allocation) -> float | None:
-    spot = offer.spot_price
-    demand = offer.on_demand_price if offer.on_demand_price is not None else offer.price
-    match allocation:
-        case "on_demand":
-            return demand
-        case "spot":
-            return spot
-        case "spot_if_available":
-            return spot if spot is not None else demand
-        case "cheapest":
-            return min((p for p in (spot, demand) if p is not None), default=None)
 
 
 def _until_ready(api: Api, compute: v1.Compute, timeout_s: float) -> tuple[v1.Compute, CliError | None]:
@@ -294,6 +256,7 @@ def get(compute: Name, /, *, output_: Output = "table") -> int:
     app,
     "sky compute resize dev 4",
     "sky compute resize dev 1:8",
+    "sky compute resize dev 8 --dry-run",
     "sky compute resize dev 0 --wait",
     instead=("scale", "update"),
 )
@@ -302,13 +265,18 @@ def resize(
     nodes: Annotated[str, Parameter(help="How many: N, or MIN:MAX to let it scale itself.")],
     /,
     *,
+    dry_run: DryRun = False,
     wait: Annotated[bool, Parameter(help="Wait until as many are ready.")] = False,
     timeout: Annotated[float, Parameter(help="Seconds to wait.")] = READY_S,
     output_: Output = "table",
 ) -> int:
-    """Change how many nodes a compute should have."""
+    """Change how many nodes a compute should have. The price per hour is told before more are bought."""
     bounds = definition.node_bounds(nodes)
     with reading() as api:
+        before = api.send(calls.get_compute(compute))
+        compute_price.tell(api, msgspec.structs.replace(before.spec, nodes=bounds))
+        if dry_run:
+            return _only_resized(before, bounds, output_)
         changed = api.send(calls.resize_compute(compute, bounds, None))
         if wait:
             changed, done = compute_until(
@@ -330,6 +298,16 @@ def resize(
     return 0
 
 
+def _only_resized(compute: v1.Compute, bounds: v1.NodeBounds, format_: str) -> int:
+    if format_ == "json":
+        output.json(bounds)
+    else:
+        now = compute.spec.nodes.desired
+        output.say(f"{render.title(compute)} would have {bounds.desired} nodes instead of {now}")
+    output.note("this was a dry run: nothing was changed")
+    return 0
+
+
 @command(
     app,
     "sky compute delete dev",
@@ -340,8 +318,8 @@ def delete(
     compute: Name,
     /,
     *,
-    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do not ask.")] = False,
-    dry_run: Annotated[bool, Parameter(negative=(), help="Only tell what would be deleted.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     wait: Wait = True,
     timeout: Annotated[float, Parameter(help="Seconds to wait until it is gone.")] = GONE_S,
     output_: Output = "table",
@@ -364,7 +342,8 @@ def delete(
     if output_ == "json":
         output.json(found)
     else:
-        output.note(f"{what} is {found.status.state}")
+        cost = f" and has cost {render.money(found.status.cost)}" if found.status.cost else ""
+        output.note(f"{what} is {found.status.state}{cost}")
     return 0
 
 

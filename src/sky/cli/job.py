@@ -22,7 +22,7 @@ from sky.cli.customer import KeyFile, buying, dollars, moment
 from sky.cli.definition import seconds
 from sky.cli.errors import FAILED, CliError
 from sky.cli.job_files import download_all
-from sky.cli.job_money import OutputOrFolder, app
+from sky.cli.job_money import OutputOrFolder, app, show_estimate
 from sky.cli.job_request import OPTIONS, Options, Words, outputs_of, wanted
 from sky.cli.nouns import near
 from sky.client.errors import JobFailed, JobNotFound, JobRefused
@@ -48,6 +48,7 @@ def submit(
     idempotency_key: Annotated[
         str | None, Parameter(metavar="KEY", help="Said again within a day, it is the same job.")
     ] = None,
+    dry_run: Annotated[bool, Parameter(negative=(), help="Only tell what it would hold and cost.")] = False,
     wait: Annotated[bool, Parameter(negative=(), help="Wait for its end; exit code 1 if it failed.")] = False,
     follow: Annotated[
         bool, Parameter(name=["--follow", "-f"], negative=(), help="The same, and print its log meanwhile.")
@@ -61,6 +62,10 @@ def submit(
     """
     outputs, shown = outputs_of(output_)
     with buying(key_file) as jobs:
+        if dry_run:
+            show_estimate(jobs.estimate(**wanted(words, options, outputs)), shown)
+            output.note("this was a dry run: nothing was submitted")
+            return 0
         job = jobs.submit(**wanted(words, options, outputs), idempotency_key=idempotency_key)
         if shown == "table" and not follow:
             output.say(job.id)

@@ -44,7 +44,12 @@ def estimate(
     outputs, shown = outputs_of(output_)
     with buying(key_file) as jobs:
         told = jobs.estimate(**wanted(words, options, outputs))
-    if shown == "json":
+    return show_estimate(told, shown)
+
+
+def show_estimate(told: spending.Estimate, format_: str) -> int:
+    """What a job would hold, and cost at most."""
+    if format_ == "json":
         output.json(told)
         return 0
     output.pairs(

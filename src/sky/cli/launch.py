@@ -14,13 +14,13 @@ from typing import Annotated, Any, cast
 from cyclopts import Parameter
 
 from sky.cli import job_run, output, render, render_requests
-from sky.cli.app import Output, noun, only
+from sky.cli.app import Output, Yes, noun, only
 from sky.cli.asking import confirm, somebody_is_there
 from sky.cli.cluster_acts import WaitFor, check_minutes
 from sky.cli.errors import usage
 from sky.cli.job_run import Manner
 from sky.cli.output import Cell
-from sky.cli.scripted import Later, Yes, begin, clusters, plain, result
+from sky.cli.scripted import Later, begin, clusters, plain, result
 from sky.cli.task_options import NOTHING_SAID, Options, tasks_of
 from sky.client import sdk
 from sky.client.tasks.task import Task

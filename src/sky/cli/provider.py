@@ -17,7 +17,8 @@ import msgspec
 from cyclopts import Parameter
 
 from sky.cli import output, render
-from sky.cli.app import Many, Output, command, noun
+from sky.cli.app import Many, Output, Yes, command, noun
+from sky.cli.asking import confirm
 from sky.cli.connection import creating, reading
 from sky.cli.errors import usage
 from sky.client import calls_machines
@@ -148,12 +149,25 @@ def update(
     return 0
 
 
-@command(app, "sky provider remove mine", instead=("delete", "rm"))
-def remove(name: Annotated[str, Parameter(help="Name or id of the provider.")], /) -> int:
-    """Forget a provider. Refused while a compute uses it."""
+@command(app, "sky provider remove mine", "sky provider remove mine --yes", instead=("delete", "rm"))
+def remove(
+    name: Annotated[str, Parameter(help="Name or id of the provider.")],
+    /,
+    *,
+    yes: Yes = False,
+    output_: Output = "table",
+) -> int:
+    """Forget a provider, with its credentials. Refused while a compute uses it."""
     with reading() as api:
-        api.send(calls_machines.remove_provider(name))
-    output.note(f"{name} is removed")
+        found = api.send(calls_machines.get_provider(name))
+        if not yes:
+            question = f"Remove {found.name} (kind {found.kind}) and forget its settings and credentials?"
+            confirm(question, "nothing was removed")
+        api.send(calls_machines.remove_provider(found.id))
+    if output_ == "json":
+        output.json(found)
+    else:
+        output.note(f"{name} is removed")
     return 0
 
 

@@ -39,8 +39,6 @@ PATTERN_SIGNS = "*?["
 Later = Annotated[
     bool, Parameter(name="--async", negative=(), help="Only submit it: print the request's id and return.")
 ]
-Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do not ask.")]
-DryRun = Annotated[bool, Parameter(negative=(), help="Only tell what would be changed.")]
 AllUsers = Annotated[
     bool, Parameter(name=["--all-users", "-u"], negative=(), help="Those of every user, not only yours.")
 ]

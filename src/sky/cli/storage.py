@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from sky.cli import output, render_requests
-from sky.cli.app import Output, command, noun
+from sky.cli.app import DryRun, Output, Yes, command, noun
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
 from sky.cli.nouns import near
-from sky.cli.scripted import Act, DryRun, Later, Yes, act_on, begin, listed, plain, result
+from sky.cli.scripted import Act, Later, act_on, begin, listed, plain, result
 from sky.client import sdk
 
 app = noun("storage")

@@ -14,7 +14,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sky.cli import output, render
-from sky.cli.app import Output, command, noun
+from sky.cli.app import Output, Yes, command, noun
+from sky.cli.asking import confirm
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.connection import PAGE_ITEMS, Api, creating, reading
 from sky.cli.definition import seconds
@@ -93,12 +94,17 @@ def role(
     return 0
 
 
-@command(app, "sky user delete ada", instead=("remove", "rm"))
-def delete(name: User, /) -> int:
+@command(app, "sky user delete ada", "sky user delete ada --yes", instead=("remove", "rm"))
+def delete(name: User, /, *, yes: Yes = False, output_: Output = "table") -> int:
     """Forget a user and refuse its tokens. Refused while the user has clusters."""
+    if not yes:
+        confirm(f"Delete user {name}, and refuse its tokens?", "nothing was deleted")
     with reading() as api:
         api.send(calls.delete_user(name))
-    output.note(f"user {name} is gone, and its tokens are refused")
+    if output_ == "json":
+        output.json({"deleted": name})
+    else:
+        output.note(f"user {name} is gone, and its tokens are refused")
     return 0
 
 
@@ -149,9 +155,17 @@ def rotate(token: TokenName, /, *, expires: Expires = None, output_: Output = "t
     return 0
 
 
-@command(token_app, "sky token revoke ci", name="revoke", instead=("delete", "remove", "rm"))
-def revoke(token: TokenName, /, *, output_: Output = "table") -> int:
+@command(
+    token_app,
+    "sky token revoke ci",
+    "sky token revoke ci --yes",
+    name="revoke",
+    instead=("delete", "remove", "rm"),
+)
+def revoke(token: TokenName, /, *, yes: Yes = False, output_: Output = "table") -> int:
     """Refuse a token from its next request on. Said twice, it is the same."""
+    if not yes:
+        confirm(f"Revoke {token}? Whoever has it is refused at once.", "nothing was revoked")
     with reading() as api:
         revoked = api.send(calls.revoke_token(token))
     if output_ == "json":
