@@ -20,64 +20,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import event_rows, fleet_rows, http_rows, job_rows, request_rows, start_rows
+from bench import event_rows, fleet_rows, http_rows, job_rows, page, request_rows, start_rows
+from bench.page import shown
+from bench.rows import PARTS, ROWS
 from bench.target import Target, memory_mb, start_ours, start_skyward
 
+from sky.kit.version import VERSION
+
 ROOT = Path(__file__).parents[1]
-WANTED: dict[str, str] = {
-    "health_live_16_per_s": "8,000",
-    "compute_get_ms": "1",
-    "compute_get_16_per_s": "3,000",
-    "compute_post_ms": "4",
-    "compute_post_16_per_s": "800",
-    "task_post_ms": "3",
-    "task_post_16_per_s": "1,500",
-    "blob_up_mb_per_s": "300",
-    "blob_down_mb_per_s": "600",
-    "call_ms": "4",
-    "map_10000_per_s": "4,000",
-    "event_ms": "3",
-    "event_lost": "0",
-    "event_500_readers_ms": "",
-    "event_500_readers_lost": "0",
-    "python_ms": "",
-    "job_submit_ms": "6",
-    "job_submit_16_per_s": "500",
-    "job_page_of_100_ms": "",
-    "jobs_under_way": "",
-    "import_sky_ms": "60",
-    "sky_help_ms": "150",
-    "server_ready_ms": "1,500",
-    "memory_idle_mb": "120",
-    "memory_after_50_calls_mb": "150",
-    "status_get_ms": "10",
-    "status_get_8_per_s": "300",
-    "requests_ready_ms": "1,500",
-    "requests_memory_idle_mb": "120",
-    "memory_after_50_requests_mb": "150",
-    "status_idle_ms": "",
-    "status_of_50_idle_ms": "",
-    "status_beside_50_launches_ms": "twice idle",
-    "status_of_none_idle_ms": "",
-    "launches_per_s": "",
-    "status_of_none_behind_3000_ms": "twice idle",
-    "memory_growth_3000_pending_mb": "flat",
-    "cancel_3000_s": "",
-    "node_noticed_s": "5",
-    "retried_after_s": "1",
-    "memory_daemon_after_100k_mb": "",
-    "memory_nodes_after_100k_mb": "",
-    "memory_script_after_100k_mb": "",
-    "memory_daemon_growth_mb": "flat",
-    "memory_nodes_growth_mb": "flat",
-    "memory_script_growth_mb": "flat",
-    "fleet_built_s": "",
-    "fleet_steady_percent": "2",
-    "fleet_recovery_s": "10",
-    "fleet_memory_mb": "",
-}
-PARTS = ("start", "http", "events", "jobs", "requests", "calls", "losses", "flat", "fleet")
-"""The last two take minutes: they are measured once, whatever the number of rounds."""
+PACKAGES = {"dask": "distributed"}
+"""Peers whose package has another name."""
 Figures = dict[str, dict[str, list[float]]]
 
 
@@ -95,11 +47,6 @@ def quantiles(values: list[float]) -> tuple[float, float]:
     """Median and 95th percentile."""
     ordered = sorted(values)
     return statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)]
-
-
-def shown(value: float) -> str:
-    """Three digits that count, and no exponent."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def noter(figures: Figures, name: str) -> Callable[[str, float], None]:
@@ -185,16 +132,31 @@ def peers() -> dict[str, str]:
     return dict(line.split(" ", 1) for line in built.stdout.splitlines())
 
 
+def releases(others: dict[str, str]) -> dict[str, str]:
+    """Which release of each peer is measured."""
+    program = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+    return {
+        name: subprocess.run(
+            [python, "-c", program, PACKAGES.get(name, name)],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout.strip()
+        for name, python in others.items()
+    }
+
+
 def table(figures: Figures) -> str:
     names = list(figures)
     lines = [["figure", *[f"{name} (p95)" for name in names], "to reach"]]
-    for row, goal in WANTED.items():
+    for row, one in ROWS.items():
         cells = []
         for name in names:
             values = figures[name].get(row)
             cells.append("–" if not values else "{} ({})".format(*map(shown, quantiles(values))))
         if any(cell != "–" for cell in cells):
-            lines.append([row, *cells, goal])
+            lines.append([row, *cells, one.wanted()])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
@@ -207,6 +169,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each load lasts (3)")
     parser.add_argument("--only", choices=PARTS, action="append", help="some parts")
     parser.add_argument("--peers", action="store_true", help="skyward, skypilot, ray and dask beside it")
+    parser.add_argument("--page", action="store_true", help="put what was measured into docs/benchmarks.md")
     parser.add_argument("--out", type=Path, default=ROOT / "build/bench.json", help="where the JSON goes")
     return parser.parse_args()
 
@@ -282,6 +245,9 @@ def main() -> None:
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(json.dumps({"at": time.time(), "machine": machine, "figures": summary}, indent=1))
     say(f"written to {chosen.out}")
+    if chosen.page:
+        page.keep(parts, machine, {"skyfleet": VERSION, **releases(others)}, summary)
+        say(f"drawn into {page.PAGE}")
 
 
 if __name__ == "__main__":
