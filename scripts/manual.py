@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from cyclopts import App
@@ -46,52 +47,78 @@ def escaped(text: str) -> str:
     return "\\&" + text if text.startswith((".", "'")) else text
 
 
-class Roff:
-    """Collects the parts of one help page as lines of roff."""
+class Parts:
+    """The parts of one help page, as they are handed over one by one."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+    def __init__(self, root: App, words: tuple[str, ...]) -> None:
+        self.usage = ""
+        self.paragraphs: list[str] = []
+        self.panels: list[tuple[str, list[tuple[str, str]]]] = []
+        rest = io.StringIO()
+        root.help_formatter = self
+        root.help_print(list(words), console=Console(file=rest, width=WIDTH, color_system=None))
+        lines = map(str.strip, rest.getvalue().splitlines())
+        self.examples = [line for line in lines if line.startswith("$ ")]
 
     def __call__(self, _console: Console, _options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Options and arguments; commands have pages of their own."""
         if panel.format == "command" or not panel.entries:
             return
         title = plain(panel.title)
-        self.lines += [".PP", f"{TITLES.get(title, title)}:"]
-        for entry in panel.entries:
-            self.lines += [".TP", f".B {escaped(label_of(entry))}", escaped(description_of(entry))]
+        entries = [(label_of(entry), description_of(entry)) for entry in panel.entries]
+        self.panels.append((TITLES.get(title, title), entries))
 
     def render_usage(self, _console: Console, _options: ConsoleOptions, usage: Any) -> None:
         """The order of words is the first thing below a command's name."""
-        text = plain(usage).removeprefix("Usage:").strip()
-        if text:
-            self.lines += [".PP", f".B {escaped(text)}"]
+        self.usage = plain(usage).removeprefix("Usage:").strip()
 
     def render_description(self, _console: Console, _options: ConsoleOptions, description: Any) -> None:
         """What the command does, in paragraphs."""
-        for paragraph in plain(description).split("\n\n"):
-            if paragraph.strip():
-                self.lines += [".PP", escaped(" ".join(paragraph.split()))]
+        paragraphs = plain(description).split("\n\n")
+        self.paragraphs += [" ".join(one.split()) for one in paragraphs if one.strip()]
 
 
-def commands(app: App, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Every word path below ``words`` that has a page, that one first."""
+@cache
+def root() -> App:
+    """The application, with every noun."""
+    return tree(*NOUNS)
+
+
+@cache
+def parts_of(words: tuple[str, ...]) -> Parts:
+    """The page of one command; drawing it is most of what this costs."""
+    return Parts(root(), words)
+
+
+def commands(nouns: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Every word path that begins with one of these and has a page."""
+    for noun in nouns:
+        yield from below(root()[noun], (noun,))
+
+
+def below(app: App, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     yield words
     for name in app:
         if not name.startswith("-"):
-            below = app[name]
-            if below.show and below.name[0] == name:
-                yield from commands(below, (*words, name))
+            one = app[name]
+            if one.show and one.name[0] == name:
+                yield from below(one, (*words, name))
 
 
-def section(root: App, words: tuple[str, ...]) -> list[str]:
+def section(words: tuple[str, ...]) -> list[str]:
     """One command: its name, and its page."""
-    roff, rest = Roff(), io.StringIO()
-    root.help_formatter = roff
-    console = Console(file=rest, width=WIDTH, color_system=None)
-    root.help_print(list(words), console=console)
-    examples = [line.strip() for line in rest.getvalue().splitlines() if line.strip().startswith("$ ")]
-    shown = [".PP", "Examples:", ".PP", ".EX", *map(escaped, examples), ".EE"] if examples else []
-    return [f".SS sky {escaped(' '.join(words))}", *roff.lines, *shown]
+    parts = parts_of(words)
+    lines = [f".SS sky {escaped(' '.join(words))}"]
+    lines += [".PP", f".B {escaped(parts.usage)}"] if parts.usage else []
+    for paragraph in parts.paragraphs:
+        lines += [".PP", escaped(paragraph)]
+    for title, entries in parts.panels:
+        lines += [".PP", f"{title}:"]
+        for label, description in entries:
+            lines += [".TP", f".B {escaped(label)}", escaped(description)]
+    if parts.examples:
+        lines += [".PP", "Examples:", ".PP", ".EX", *map(escaped, parts.examples), ".EE"]
+    return lines
 
 
 def environment() -> Iterator[tuple[str, str]]:
@@ -112,7 +139,6 @@ def listed(title: str, pairs: list[tuple[str, str]]) -> list[str]:
 
 def manual_page() -> str:
     """The whole of it."""
-    root = tree(*NOUNS)
     lines = [
         HEAD,
         f'.TH SKY 1 "" "skyfleet {VERSION}" "User Commands"',
@@ -129,9 +155,8 @@ def manual_page() -> str:
     ]
     for title, group in GROUPS:
         lines.append(f".SH {escaped(title.rstrip(':').upper())}")
-        for noun in group:
-            for words in commands(root[noun], (noun,)):
-                lines += section(root, words)
+        for words in commands(group):
+            lines += section(words)
     lines += listed("ENVIRONMENT", list(environment()))
     lines += listed("FILES", list(FILES))
     lines += listed("EXIT STATUS", [(str(code), meaning) for code, meaning in EXITS])

@@ -127,7 +127,8 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon for the whole session. A test that kills it starts it again."""
-    running = RunningDaemon(tmp_path_factory.mktemp("sky"), free_port())
+    environment = {"SKY_ALLOW_HOST_JOBS": "true"}
+    running = RunningDaemon(tmp_path_factory.mktemp("sky"), free_port(), environment)
     running.start()
     yield running
     running.stop()

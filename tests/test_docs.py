@@ -6,24 +6,32 @@ Never: judges prose. Follows: a state, an error or a setting that nobody describ
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import os
 import re
-import signal
+import shlex
 import subprocess
 import sys
-import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import without_daemon
+import yaml
+from cyclopts import CycloptsError
+from tests.conftest import RunningDaemon
 
-START_S = 45.0
+from sky.cli.app import tree
+from sky.cli.nouns import NOUNS
+
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE_PATH = re.compile(r"`((?:src|tests|docs|scripts|examples|bench|requirements|packaging)/[\w./-]*\w)`")
+COMMAND = re.compile(rf"(?:(?:^|(?<=\$\())sky |(?<= )sky (?=(?:{'|'.join(NOUNS)})\b)).*")
+KINDS = {"python", "json", "toml", "yaml", "sh", "bash", "console", "text", "ini", "csv"}
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 
 
@@ -71,24 +79,54 @@ def test_paths_exist(page: Path) -> None:
     assert not sorted(path for path in named if not (ROOT / path).exists())
 
 
-def commands(page: Path) -> set[tuple[str, ...]]:
-    """The ``sky`` commands that a page types: the words up to the first option or argument."""
-    found: set[tuple[str, ...]] = set()
-    for body in blocks(page, "console") + blocks(page, "sh"):
-        for line in body.splitlines():
-            words = line.removeprefix("$ ").split()
-            if words[:1] == ["sky"]:
-                found.add(tuple(word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)))
-    return found
+def commands(page: Path) -> Iterator[list[str]]:
+    """The ``sky`` commands that a page types, in a shell's words, without what they are piped into."""
+    shown = [re.findall(r"^\$ ((?:.*\\\n)*.*)$", body, re.MULTILINE) for body in blocks(page, "console")]
+    for line in itertools.chain(*shown, "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()):
+        for typed in COMMAND.findall(line.replace("\\\n", " ")):
+            lexer = shlex.shlex(typed, posix=True, punctuation_chars="|;&<>()")
+            lexer.whitespace_split, lexer.commenters = True, ""
+            words = list(lexer)
+            ends = [place for place, word in enumerate(words) if set(word) <= set("|;&<>()")]
+            ends += [place for place, word in enumerate(words) if word == "#"]
+            yield words[1 : min(ends, default=len(words))]
 
 
-def test_commands_exist(tmp_path: Path) -> None:
-    named = sorted(set().union(*(commands(page) for page in PAGES)))
-    tried = sorted({words for command in named for words in (command, command[:1])})
-    sky = without_daemon(tmp_path)
-    ended = sky.together([[*words, "--help"] for words in tried])
-    exists = {words: one.code == 0 for words, one in zip(tried, ended, strict=True)}
-    assert [command for command in named if not exists[command] and not exists[command[:1]]] == []
+def test_commands_and_their_options_exist() -> None:
+    root = tree(*NOUNS)
+    refused: list[str] = []
+    for page in PAGES:
+        for words in commands(page):
+            words = ["run", "--", *words[1:]] if words[:1] == ["run"] else words
+            try:
+                root.parse_args(words, print_error=False, exit_on_error=False)
+            except CycloptsError as error:
+                refused.append(f"{name_of(page)}: sky {' '.join(words)}: {error}")
+    assert not refused, "\n".join(refused)
+
+
+def read(kind: str, text: str) -> None:
+    """Read a block as what it says it is. Raises what its reader does."""
+    match kind:
+        case "python":
+            compile(text, "<block>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        case "json":
+            json.loads(text)
+        case "toml":
+            tomllib.loads(text)
+        case "yaml":
+            list(yaml.safe_load_all(text))
+        case "sh" | "bash":
+            subprocess.run(["bash", "-n"], input=text, text=True, check=True, capture_output=True, timeout=30)
+        case _:
+            pass
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_are_what_they_say(page: Path) -> None:
+    for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        assert kind in KINDS, f"a block is of no known kind: {kind!r}\n{text}"
+        read(kind, text)
 
 
 def test_scripts_of_the_readme_exist() -> None:
@@ -98,37 +136,19 @@ def test_scripts_of_the_readme_exist() -> None:
         assert (ROOT / script).is_file()
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    """The state folder of a daemon that runs while the test does."""
-    command = [sys.executable, "-m", "sky.server.main", "--home", str(tmp_path), "--port", "0"]
-    with open(tmp_path / "out", "wb") as out:
-        daemon = subprocess.Popen(command, stdout=out, stderr=out, env=environment(tmp_path))
-    try:
-        deadline_s = time.monotonic() + START_S
-        while not (tmp_path / "daemon.json").is_file():
-            assert daemon.poll() is None, (tmp_path / "out").read_text()
-            assert time.monotonic() < deadline_s, "the daemon did not start"
-            time.sleep(0.02)
-        yield tmp_path
-    finally:
-        daemon.send_signal(signal.SIGTERM)
-        daemon.wait(START_S)
-
-
 def environment(home: Path) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SKY_")}
     return ours | {"SKY_HOME": str(home)}
 
 
 @pytest.mark.real
-def test_first_call_of_the_readme_runs(home: Path, tmp_path: Path) -> None:
+def test_first_call_of_the_readme_runs(daemon: RunningDaemon, tmp_path: Path) -> None:
     code, _ = blocks(ROOT / "README.md", "python")
     script = tmp_path / "first.py"
     script.write_text(code, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, script],
-        env=environment(home),
+        env=environment(daemon.home),
         capture_output=True,
         text=True,
         timeout=50,
@@ -141,10 +161,10 @@ def test_first_call_of_the_readme_runs(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_http_lines_of_the_readme_work(home: Path) -> None:
+def test_http_lines_of_the_readme_work(daemon: RunningDaemon) -> None:
     lines, _ = blocks(ROOT / "README.md", "sh")
-    url = json.loads((home / "daemon.json").read_bytes())["url"]
-    script = lines.replace("http://127.0.0.1:7590", url).replace("curl -s ", "curl -sS --fail-with-body ")
+    script = lines.replace("http://127.0.0.1:7590", daemon.url)
+    script = script.replace("curl -s ", "curl -sS --fail-with-body ")
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"name":"first"' in done.stdout.replace(" ", "")
