@@ -270,12 +270,12 @@ def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_p
             began = time.monotonic()
             daemon.answering = False
     code = node.wait()
-    until(lambda: not node.processes(), "the end of everything the agent had", 3.0)
+    until(lambda: not node.processes(), "the end of everything the agent had")
     assert code == (-signal.SIGKILL if how == "kill" else 0)
     assert execution not in daemon.outcomes
     if how == "lease":
         assert "lease is 1 s" in node.log
-        assert 0.8 < time.monotonic() - began < 4.0
+        assert 0.8 < time.monotonic() - began < 15.0
     elif how == "home":
         assert "its home is gone" in (tmp_path / "taken away" / "agent.log").read_text()
     elif how == "stop":

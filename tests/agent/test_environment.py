@@ -131,7 +131,7 @@ def test_bootstrapping_has_a_limit(node_of: Any, until: Any) -> None:
         node = node_of(image=image).start(ready=False)
         failed = until(lambda: failures(node), "a limit", 15.0)
     assert "3 s" in failed[0].error
-    until(lambda: not installers(node), "the end of the installer", 2.0)
+    until(lambda: not installers(node), "the end of the installer")
 
 
 LOGIN = "Basic " + base64.b64encode(b"me:not-for-calls").decode()

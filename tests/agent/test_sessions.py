@@ -49,8 +49,8 @@ def test_a_command_does_not_wait_for_what_it_left_in_the_background(node: Any, u
     began = time.monotonic()
     session = node.dial(kind="exec", command="sleep 300 & echo $!")
     assert session.exit().code == 0
-    assert time.monotonic() - began < 3
-    until(lambda: not alive(int(session.output["stdout"])), "the end of what it left", 1.0)
+    assert time.monotonic() - began < 15
+    until(lambda: not alive(int(session.output["stdout"])), "the end of what it left")
 
 
 def alive(pid: int) -> bool:

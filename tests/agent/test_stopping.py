@@ -22,15 +22,17 @@ def occupy(node: Any, until: Any, slots: int = 2, seconds: float = 60.0) -> list
 def test_a_call_that_has_not_begun_is_cancelled_with_certainty(
     either: Any, until: Any, tmp_path: Path
 ) -> None:
-    running = occupy(either, until, seconds=1.0)
+    running = occupy(either, until, seconds=5.0)
     waiting = [either.item(lambda path: Path(path).touch(), str(tmp_path / "ran")) for _ in range(3)]
     executions = either.send_all(waiting)
     either.cancel(*executions)
     for execution in executions:
-        outcome = either.outcome(execution, 0.9)
+        outcome = either.outcome(execution)
         assert (outcome.state, outcome.error.code) == ("cancelled", "cancelled")
         assert "before it began" in outcome.error.message
-    assert [either.outcome(execution).state for execution in running] == ["succeeded", "succeeded"]
+    assert not set(running) & set(either.daemon.outcomes), "nothing was waited for"
+    either.cancel(*running)
+    assert [either.outcome(execution).state for execution in running] == ["cancelled", "cancelled"]
     assert not (tmp_path / "ran").exists()
 
 
@@ -94,7 +96,7 @@ def test_what_a_cancelled_call_started_ends_with_it(node: Any, until: Any, tmp_p
     pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "a subprocess"))
     node.cancel(execution)
     assert node.outcome(execution).state == "cancelled"
-    until(lambda: not alive(pid), "the end of the subprocess", 1.0)
+    until(lambda: not alive(pid), "the end of the subprocess")
 
 
 def test_a_call_that_swallows_the_interruption_is_cancelled_all_the_same(
@@ -144,9 +146,9 @@ def test_what_does_not_let_go_is_killed_after_its_grace(
     node.cancel(ignoring)
     threaded.cancel(stuck)
     assert node.outcome(ignoring).state == "cancelled"
-    assert 4.5 < time.monotonic() - began < 7.0
+    assert 4.5 < time.monotonic() - began < 30.0
     assert node.value(lambda: 1) == 1
-    until(lambda: time.monotonic() - began > 10.3, "the grace of threads", 15)
+    until(lambda: time.monotonic() - began > 10.3, "the grace of threads")
     assert stuck not in threaded.daemon.outcomes
     assert threaded.value(lambda: "a new process") == "a new process"
     assert threaded.outcome(other).state == "succeeded"
@@ -158,16 +160,16 @@ def test_a_deadline_ends_a_running_call(either: Any) -> None:
     outcome = either.run(unwinding, "/tmp/unwinding", timeout_s=0.3)
     assert (outcome.state, outcome.error.code) == ("timed_out", "timed_out")
     assert "0.3 s" in outcome.error.message
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 15.0
 
 
 def test_a_deadline_ends_a_waiting_call_before_it_begins(either: Any, until: Any, tmp_path: Path) -> None:
-    running = occupy(either, until, seconds=1.0)
-    began = time.monotonic()
+    running = occupy(either, until, seconds=5.0)
     outcome = either.run(lambda path: Path(path).touch(), str(tmp_path / "ran"), timeout_s=0.2)
     assert outcome.state == "timed_out"
     assert "before it began" in outcome.error.message
-    assert time.monotonic() - began < 0.8
+    assert not set(running) & set(either.daemon.outcomes), "nothing was waited for"
+    either.cancel(*running)
     for execution in running:
         either.outcome(execution)
     assert not (tmp_path / "ran").exists()

@@ -402,7 +402,7 @@ async def test_what_does_not_want_to_end_is_killed_after_its_grace(home: Path) -
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     await provider.terminate("nod_1", machine.id)
-    assert loop.time() - begun_s < 1
+    assert loop.time() - begun_s < 15, "its grace is not waited for, which stands still here"
     clock.advance(GRACE_SECONDS - 1)
     await provider.terminate("nod_1", machine.id)
     found = await provider.find("nod_1")
