@@ -10,7 +10,9 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
+from tests.conftest import RunningDaemon
 
 pytestmark = pytest.mark.real
 
@@ -28,6 +30,27 @@ def test_create_prints_the_id_alone(live: Any) -> None:
     assert deleted["status"]["state"] == "deleted"
     assert found["id"] in live("compute", "list", "--all").check().out
     assert found["id"] not in live("compute", "list").check().out
+
+
+def test_a_provider_that_never_answers_holds_up_no_other(
+    live: Any, daemon: RunningDaemon, eventually: Callable[..., None]
+) -> None:
+    spec = {"specs": [{"provider": {"kind": kind}, "cpus": 1} for kind in ("skypilot", "local")]}
+    spec |= {"selection": "first", "nodes": {"desired": 1}}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,  # accepts, since the kernel does, and never speaks
+        httpx2.Client(base_url=daemon.url, trust_env=False, timeout=30) as http,
+    ):
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        live("provider", "add", "silent", "--kind", "skypilot", "--config", f"endpoint={url}").check()
+        answer = http.post("/v1/computes", json={"name": "patient", "spec": spec})
+        assert answer.status_code == 201, answer.text
+        reason = "silent: its offers are not known: no answer for more than 10 s"
+        eventually(lambda: reason in live("why", "patient").out, "the other one's offer is taken")
+        [node] = live("why", "patient", "-o", "json").check().json()["nodes"]
+        assert node["provider_binding"]["kind"] == "local"
+        live("compute", "delete", "patient", "--yes").check()
+        live("provider", "remove", "silent", "--yes").check()
 
 
 def test_what_is_asked_for_is_what_is_created(live: Any) -> None:

@@ -96,6 +96,21 @@ def test_nothing_is_waited_for_that_comes_later_or_does_not_answer() -> None:
     assert bound.passed_over[0]["earlier"]
 
 
+def test_a_provider_that_is_asked_and_does_not_answer_is_waited_for_a_while() -> None:
+    """Its old offers are then taken after all the others', and of one that has none it is told."""
+    before_us = NOW - plan.OFFERS_PATIENCE_US
+    slow = dataclasses.replace(POOL, fresh=False, asked_us=before_us + 1)
+    fetch = plan.FetchOffers((POOL.id,))
+    assert waiting(BOX, T3, sources=(slow, BOXES, CLOUD)).actions == (fetch,)
+    slow = dataclasses.replace(slow, asked_us=before_us)
+    told = [one["reason"] for one in bought(waiting(BOX, T3, sources=(slow, BOXES, CLOUD))).passed_over]
+    assert told == ["pool: its offers are not known: no answer for more than 10 s"]
+    assert bought(waiting(*ALL, sources=(slow, BOXES, CLOUD))).offer == BOX
+    assert bought(waiting(HOST, sources=(slow,))).offer == HOST, "and taken where there are no others"
+    started = waiting(BOX, T3, sources=(slow, BOXES, CLOUD), listening_us=NOW - SECOND)
+    assert started.actions == (fetch,), "while no daemon ran nobody asked"
+
+
 def test_where_prices_count_every_provider_is_asked_first() -> None:
     old = dataclasses.replace(CLOUD, fresh=False)
     want = dataclasses.replace(WANT, selection="cheapest")

@@ -96,13 +96,15 @@ class ComputeView:
 @dataclass(frozen=True, slots=True)
 class Source:
     """A provider that a spec names. ``fresh``: its offers were read not too long ago; ``error``: what it said
-    instead of its offers when it was last asked, None: it told them, or was never asked."""
+    instead of its offers when it was last asked, None: it told them, or was never asked; ``asked_us``: since
+    when it is being asked anew, None: it is not."""
 
     id: str
     name: str
     kind: str
     fresh: bool
     error: str | None = None
+    asked_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ Follows: an offer is written down before it is bought, so that a repeat buys the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
 from sky.domain.money import to_usd
 from sky.domain.offer import Offer, named
-from sky.domain.snapshots import NodeCase, NodeView
+from sky.domain.snapshots import NodeCase, NodeView, Source
 from sky.plan import offer
 from sky.plan.decision import Decision, earliest
 
@@ -35,6 +35,8 @@ LEASE_MARGIN_PART = 8
 """How much longer than an agent's lease we wait before taking it for granted that it has ended itself: so
 long, and a part of the lease: our clock runs up to a tenth faster while it follows one that was set."""
 OFFERS_WAIT_US = 1_000_000
+OFFERS_PATIENCE_US = 10_000_000
+"""For how long a provider that is asked for its offers keeps those of others from being taken."""
 COMING = "coming"
 """The reason of what is written down of a machine that is there and does not run yet."""
 
@@ -88,6 +90,7 @@ def plan(case: NodeCase, now_us: int) -> Decision[Action]:
 
 def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     node = case.node
+    case = replace(case, sources=tuple(_as_known(one, case.listening_us, now_us) for one in case.sources))
     still = [p for p in node.passed_over if p["until_us"] > now_us]
     refused = frozenset((p["offer"], p["market"]) for p in still)
     late = frozenset((p["offer"], p["market"]) for p in node.passed_over if p.get("late"))
@@ -128,6 +131,16 @@ def _bound(case: NodeCase, choice: offer.Chosen, now_us: int) -> Decision[Action
         launch_deadline_us=now_us + case.wanted.provision_timeout_us,
     )
     return Decision((bound,), None, _taken(choice))
+
+
+def _as_known(source: Source, listening_us: int, now_us: int) -> Source:
+    """One that was asked a while ago is, until its answer comes, as one that does not answer."""
+    if source.fresh or source.error is not None or source.asked_us is None:
+        return source
+    # Nobody asked while no daemon ran.
+    if now_us - max(source.asked_us, listening_us) < OFFERS_PATIENCE_US:
+        return source
+    return replace(source, error=f"no answer for more than {OFFERS_PATIENCE_US // 1_000_000} s")
 
 
 def _unread(case: NodeCase, choice: offer.Chosen) -> tuple[str, ...]:

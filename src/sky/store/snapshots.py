@@ -26,7 +26,17 @@ from sky.kit.clock import SECOND_US
 from sky.store.engine import UNREADABLE
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.rows import disks
-from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, offers, providers, tasks
+from sky.store.schema import (
+    IS_ON_NODE,
+    IS_WAITING,
+    computes,
+    executions,
+    nodes,
+    offers,
+    passes,
+    providers,
+    tasks,
+)
 from sky.store.sql import Row, literals, many, one
 from sky.wire import v1
 
@@ -219,7 +229,10 @@ def _source(row: Row, now_us: int) -> Source:
     fresh = fetched_us is not None and fetched_us + row["offers_ttl_seconds"] * SECOND_US > now_us
     error: Mapping[str, Any] | None = row["last_error"]
     told = None if error is None else str(error.get("message"))
-    return Source(row["id"], row["name"], row["kind"], fresh, told)
+    asked_us = row["due_us"]  # it stays what it was for as long as the loop's pass about it takes
+    if asked_us is not None and asked_us > now_us:
+        asked_us = None
+    return Source(row["id"], row["name"], row["kind"], fresh, told, asked_us)
 
 
 def _node(row: Row) -> NodeView:
@@ -264,7 +277,8 @@ _PROVIDERS = prepared(
         providers.c.offers_ttl_seconds,
         providers.c.offers_fetched_us,
         providers.c.last_error,
-    )
+        passes.c.due_us,
+    ).outerjoin_from(providers, passes, passes.c.key == sa.literal_column("'offers/'") + providers.c.id)
 )
 _OFFERS = Prepared(
     lambda _, count: sa.select(offers.c.body).where(offers.c.provider_id.in_(places("ids", count))), "ids"

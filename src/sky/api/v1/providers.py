@@ -27,6 +27,7 @@ from sky.domain.errors import (
     UnsupportedProvider,
 )
 from sky.kit import codec
+from sky.kit.clock import SECOND_US
 from sky.store import passes
 from sky.store.tx import Tx
 from sky.store.views import offers as offer_views
@@ -37,7 +38,10 @@ from sky.wire import v1
 
 TAG = "Providers"
 LOCATION = Header("Location", "Where it is found.")
-FRESH_SECONDS = 10.0
+FRESH_US = 10 * SECOND_US
+"""How long an answer waits for offers that are fetched for it."""
+ONCE_MORE_US = SECOND_US
+"""The same where they have been waited for already."""
 LOOK_S = 0.05
 
 
@@ -181,25 +185,36 @@ async def list_offers(ask: Ask, query: OfferFilter) -> ASGIResponse:
 
 
 async def _freshen(unit: Services, wanted: Wanted, *, force: bool) -> None:
-    """Have the loops fetch what is too old, and wait until each has tried."""
+    """Have the loops fetch what is too old, and wait until each has tried.
+
+    One that is being asked already is not asked again, and waited for as long as is left of the time.
+    """
     known = await unit.db.read(lambda c: offer_views.freshness(c, wanted, unit.clock.now_us()))
-    due = {f.provider_id: f.fetched_us for f in known if force or f.stale}
-    if not due:
+    ids = [f.provider_id for f in known if force or f.stale]
+    if not ids:
         return
-    asked_us = unit.clock.now_us()
 
-    def touch(tx: Tx) -> None:
-        for provider_id in due:
-            tx.touch(f"offers/{provider_id}")
+    def touch(tx: Tx) -> dict[str, int]:
+        since: dict[str, int] = {}
+        for provider_id in ids:
+            note = passes.row(tx.connection, f"offers/{provider_id}")
+            asked_us = None if note is None or force else note.due_us
+            if asked_us is None or asked_us > tx.now_us:
+                tx.touch(f"offers/{provider_id}")
+                asked_us = tx.now_us
+            since[provider_id] = asked_us
+        return since
 
-    await unit.db.write(touch)
-    until_s = unit.clock.monotonic_s() + FRESH_SECONDS
-    while due and unit.clock.monotonic_s() < until_s:
+    since = await unit.db.write(touch)
+    now_us = unit.clock.now_us()
+    longest_us = max(max(since.values()) + FRESH_US - now_us, ONCE_MORE_US)
+    until_s = unit.clock.monotonic_s() + longest_us / SECOND_US
+    while since and unit.clock.monotonic_s() < until_s:
         await asyncio.sleep(LOOK_S)
-        for provider_id in list(due):
+        for provider_id, asked_us in list(since.items()):
             note = await unit.db.read(lambda c, key=f"offers/{provider_id}": passes.row(c, key))
             if note is not None and note.decided_us is not None and note.decided_us >= asked_us:
-                del due[provider_id]
+                del since[provider_id]
 
 
 ROUTES = (
