@@ -19,6 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
+from tests.proof import DEEP, record
 from tests.providers.sshd import Sshd, make_key, run, serving
 
 import sky
@@ -30,6 +31,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="networks and accounts of its own need root"),
 ]
 WAIT_S = 50.0
+CUT_S = 30.0
+"""How long a cut lasts at least where there is time for it."""
 SKY = Path(sys.executable).with_name("sky")
 
 
@@ -230,30 +233,34 @@ def test_a_host_works_and_nothing_is_left(installed: Place) -> None:
     until(lambda: not Path(home).exists(), "its folder goes")
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(420 if DEEP else 150)
 def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
-    """For longer than anybody waits for a sign of the other, in each direction and in both: the outcome
+    """In one direction and in both, for longer than anybody waits for a sign of the other: the outcome
     arrives after all, once; and it arrives over a link that is slow."""
     place = installed
+    cuts = ("in", "out", "in out") if DEEP else ("out", "in out")
+    cut_s: list[float] = []
     with place.compute("far") as compute, place.compute("near") as other:
-        for number, ways in enumerate(("in", "out", "in out")):
+        for number, ways in enumerate(cuts):
             note = place.folder / f"begun-{number}"
             go = place.folder / f"go-{number}"
             running = compute.submit(until_told(str(note), str(go)))
             until(note.exists, "the call begins")
             place.network.cut(ways)
+            begun_s = time.monotonic()
             try:
                 until(lambda: not tunnels(place), "the tunnel is given up")
+                while DEEP and time.monotonic() - begun_s < CUT_S:
+                    _others_go_on(place, compute, other)
+                    assert note.read_text() == "begun\n", "it is at work"
+                    time.sleep(1)  # real: the cut lasts as long as it is said to
                 go.touch()
                 until(lambda said=note: "ended" in said.read_text(), "the call ends all the same")
-                begun_s = time.monotonic()
-                assert (double(4) >> other) == 8
-                assert time.monotonic() - begun_s < WAIT_S / 4, "another host is not held up"
-                [node] = place.get(f"/v1/computes/{compute.id}/nodes")["items"]
-                assert node["state"] not in {"lost", "deleting", "deleted"}, "who is not heard is not gone"
+                _others_go_on(place, compute, other)
                 assert not running.done()
             finally:
                 place.network.heal(ways)
+            cut_s.append(time.monotonic() - begun_s)
             assert running.result(WAIT_S) == "done"
             assert note.read_text() == "begun\nended\n", "it ran once"
         place.network.slow("256kbit")
@@ -264,6 +271,16 @@ def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
         finally:
             place.network.quick()
     until(lambda: not place.far.agents(), "the agent's processes end")
+    record(cuts=len(cuts), shortest_cut=round(min(cut_s)), outcomes=len(cuts))
+
+
+def _others_go_on(place: Place, compute: sky.Compute, other: sky.Compute) -> None:
+    """Another host is not held up, and the node that is not heard is not gone."""
+    begun_s = time.monotonic()
+    assert (double(4) >> other) == 8
+    assert time.monotonic() - begun_s < WAIT_S / 4, "another host is not held up"
+    [node] = place.get(f"/v1/computes/{compute.id}/nodes")["items"]
+    assert node["state"] not in {"lost", "deleting", "deleted"}, "who is not heard is not gone"
 
 
 def tunnels(place: Place) -> list[str]:
