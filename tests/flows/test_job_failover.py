@@ -23,8 +23,9 @@ from sky.providers.registry import Registry
 from sky.server import wiring
 from sky.store.schema import nodes
 from sky.store.schema_jobs import job_events
+from sky.store.views import accounts
 from sky.verbs import providers
-from sky.wire import v1
+from sky.wire import admin, v1
 
 SECONDS = 5.0
 DEAR = 7_200 * MICRO
@@ -76,9 +77,18 @@ class Market:
         return row
 
     def told(self, kind: str) -> dict[str, Any]:
-        """What the one event of a kind says."""
-        [row] = [row for row in self.world.rows(job_events) if row["type"] == kind]
+        """What the one event of a kind says; no event of a job says what its machine costs."""
+        rows = self.world.rows(job_events)
+        assert not [row for row in rows if "an hour" in str(row["data"]) or "per_hour" in str(row["data"])]
+        [row] = [row for row in rows if row["type"] == kind]
         return row["data"]
+
+    async def seen(self) -> admin.SoldJob:
+        """The job as who sells it sees it."""
+        [sold] = (
+            await self.world.db.read(lambda c: accounts.sold(c, None, None, cursor=None, limit=9))
+        ).items
+        return sold
 
     def bought(self) -> list[str]:
         both = (*self.first.purchases, *self.second.purchases)
@@ -109,25 +119,34 @@ async def test_the_first_provider_is_taken_although_the_second_is_cheaper(market
 async def test_the_next_one_serves_it_and_the_sku_sets_the_price(market: Market, trouble: str) -> None:
     if trouble == "full":
         market.first.offers = (fake_offer(region="north", on_demand_micro=1_000, available=0),)
-        reason = "fake/fake-1 in north, 0.001 USD an hour: is sold out"
+        reason, plain = (
+            "fake/fake-1 in north, 0.001 USD an hour: is sold out",
+            "fake in north had none for it",
+        )
     elif trouble == "refuses":
         market.first.always("launch", Refuse("no quota left", "quota"))
-        reason = "fake/fake-1 in north, 0.001 USD an hour: no quota left"
+        reason, plain = (
+            "fake/fake-1 in north, 0.001 USD an hour: no quota left",
+            "fake in north had none for it",
+        )
     elif trouble == "silent":
         market.first.always("offers", TryLater("no route", after_s=10.0))
-        reason = "fake: its offers are not known: no route"
+        reason, plain = "fake: its offers are not known: no route", "fake did not answer"
     else:
         market.first.always("launch", TryLater("no answer", after_s=10.0))
         reason = "fake/fake-1 in north, 0.001 USD an hour: its machine was not there in time"
+        plain = "fake in north brought none in time"
     row = await market.job()
     settled_for(row)
     assert market.bought() == ["other-1 in south"], "of the type that its place names"
     told = market.told("job.failover")
     assert told["from"] == {"cloud": "fake", "region": "north"}
     assert told["to"] == {"cloud": "other", "region": "south"}
-    assert told["reason"] == reason
-    placed = market.told("job.placed")
-    assert (placed["region"], placed["price_usd_per_hour"]) == ("south", "7200.000000")
+    assert told["reason"] == plain
+    where = {"cloud": "other", "region": "south", "instance_type": "other-1"}
+    assert market.told("job.placed") == where
+    seen = (await market.seen()).placement
+    assert seen == admin.SoldPlacement(**where, cost_usd_per_hour="7200.000000", passed_over=(reason,))
     said = market.world.query("SELECT payload FROM events WHERE name = 'node.provisioning' ORDER BY seq")
     error = json.loads(said[-1].payload)["error"]
     assert error == f"passed over {reason}; takes other/other-1 in south, 7200 USD an hour"

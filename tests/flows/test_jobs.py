@@ -375,7 +375,7 @@ async def test_a_job_that_does_not_get_its_first_place_is_told_why(tmp_path: Pat
     [told] = [row for row in shop.world.rows(job_events) if row["type"] == "job.failover"]
     assert told["data"]["from"] == {"cloud": "fake", "region": "north"}
     assert told["data"]["to"] == {"cloud": "fake", "region": "south"}
-    assert "no capacity in north" in told["data"]["reason"]
+    assert told["data"]["reason"] == "fake in north had none for it"
     kinds = shop.told(job_id)
     assert kinds.index("job.failover") < kinds.index("job.placed")
     shop.world.close()

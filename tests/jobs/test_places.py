@@ -37,9 +37,13 @@ def test_a_job_runs_where_it_can_and_costs_what_its_sku_says(boxed: Boxed, tmp_p
         told = {event["type"]: event["data"] for event in customer.events(job_id)}
         failover, placed = told["job.failover"], told["job.placed"]
         assert (failover["from"]["cloud"], failover["to"]["cloud"]) == ("ssh", "local")
-        assert failover["reason"].startswith("pool/near in pool, 900 USD an hour: ")
-        assert f"127.0.0.1:{host['port']}" in failover["reason"]
-        assert placed["price_usd_per_hour"] == "0.000000", "what its machine costs is not what it costs"
+        assert failover["reason"] == "ssh in pool had none for it"
+        assert placed.keys() == {"cloud", "region", "instance_type"}, "what its machine costs is not told"
+        [sold] = boxed.shop.operate("GET", "/jobs", params={"account": customer.account})["items"]
+        assert sold["placement"]["cost_usd_per_hour"] == "0.000000", "and is not what it costs"
+        [reason] = sold["placement"]["passed_over"]
+        assert reason.startswith("pool/near in pool, 900 USD an hour: ")
+        assert f"127.0.0.1:{host['port']}" in reason
         seconds = round(float(job["usage"]["settled_cost_usd"]) * 1_000_000 / A_SECOND)
         assert 1 <= seconds <= 15
         boxed.shop.audit()

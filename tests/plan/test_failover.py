@@ -59,7 +59,14 @@ def test_the_next_kind_is_taken_and_what_came_first_is_told_with_region_and_cost
     bound = bought(waiting(full, BOX, T3, node=node(state=n.REQUESTED, passed_over=(quota,))))
     assert (bound.offer, bound.market) == (T3, "spot")
     reason = "pool/host in pool, 0.5 USD an hour: is sold out"
-    sold_out = {"offer": None, "market": None, "reason": reason, "until_us": 0, "earlier": True}
+    sold_out = {
+        "offer": None,
+        "market": None,
+        "until_us": 0,
+        "earlier": True,
+        "reason": reason,
+        "plain": "ssh in pool had none for it",
+    }
     assert bound.passed_over == [quota, sold_out]
 
 

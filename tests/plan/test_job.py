@@ -118,8 +118,17 @@ def test_an_image_that_cannot_be_pulled_costs_nothing() -> None:
 def test_no_machine_to_be_had_fails_the_job_for_free() -> None:
     end = does(job(compute_state="failed", compute_error="no capacity anywhere"))
     assert end == j.JobFailed(
-        "job_1", 200 * S, None, {"code": "placement_failed", "message": "no capacity anywhere"}
+        *("job_1", 200 * S, None),
+        {
+            "code": "placement_failed",
+            "message": "no machine could be had for it",
+            "cause": "no capacity anywhere",
+        },
     )
+    assert j.customers(end.error) == {
+        "code": "placement_failed",
+        "message": "no machine could be had for it",
+    }
 
 
 @pytest.mark.parametrize(("interruptible", "kind"), [(True, j.JobInterrupted), (False, j.JobFailed)])

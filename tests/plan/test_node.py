@@ -93,7 +93,15 @@ def test_why_others_were_passed_over_is_kept_with_the_purchase_and_told() -> Non
     (bound,) = decision.actions
     assert isinstance(bound, n.NodeBound)
     reason = "cloud/weak: has 1 cpus, 2 wanted"
-    unfit = {"offer": None, "market": None, "reason": reason, "until_us": 0, "earlier": False}
+    plain = f"{small.kind} has no such machine"
+    unfit = {
+        "offer": None,
+        "market": None,
+        "reason": reason,
+        "plain": plain,
+        "until_us": 0,
+        "earlier": False,
+    }
     assert bound.passed_over == [refused, unfit]
     assert decision.why == (
         "takes cloud/dear (on_demand, 1 USD an hour); passed over: cloud/cheap, 1e-06 USD an hour: was "

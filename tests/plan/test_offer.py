@@ -108,7 +108,8 @@ def test_spot_that_is_refused_is_bought_on_demand_unless_only_spot_will_do() -> 
 def test_a_market_over_the_highest_price_is_passed_over_for_the_other() -> None:
     dear_spot = offer(on_demand_micro=100, spot_micro=200)
     found = choose((dear_spot,), wanted(alternative(max_hourly_micro=150)), NONE)
-    missed = Missed("ofr_small", "cloud/small: costs 0.0002 USD an hour, at most 0.00015 allowed")
+    why = "cloud/small: costs 0.0002 USD an hour, at most 0.00015 allowed"
+    missed = Missed("ofr_small", why, f"{dear_spot.kind} has no such machine")
     assert found == Chosen(dear_spot, "on_demand", 100, (missed,))
 
 

@@ -44,6 +44,13 @@ class Boxes:
         """Settings of a provider for it."""
         return {"engine": f"unix://{self.socket}", "image": IMAGE, "mounts": lent()}
 
+    @property
+    def pinned(self) -> str:
+        """The image by its content, so that nobody asks a registry for it."""
+        return (
+            f"{IMAGE.partition(':')[0]}@{self.podman('image', 'inspect', '--format', '{{.Digest}}', IMAGE)}"
+        )
+
     def containers(self, *filters: str) -> list[str]:
         """The ids of all containers, running or not."""
         words = [word for one in filters for word in ("--filter", one)]

@@ -45,6 +45,8 @@ class Machines:
         self.disks = disks
         self.metadata = METADATA
         """Where they ask about themselves."""
+        self.environment: dict[str, str] = {}
+        """What else is in the environment of all that runs on them."""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def begin(self, machine: str, told: bytes) -> None:
@@ -64,7 +66,7 @@ class Machines:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={"PATH": os.environ["PATH"], "HOME": str(home)},
+                env={"PATH": os.environ["PATH"], "HOME": str(home), **self.environment},
             )
             self._running[machine] = begun.result()
 

@@ -7,7 +7,9 @@ Follows: the host is a real SSH server, the containers are podman's, and EC2 is 
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import httpx2
 import pytest
 from tests.cli.conftest import Sky
 from tests.conftest import RunningDaemon, free_port
+from tests.jobs.shop import Shop, body
 from tests.providers import aws_cloud
 from tests.providers.aws_cloud import KEYS, AwsCloud
 from tests.providers.container_engine import Boxes
@@ -32,12 +35,19 @@ pytestmark = [
 WAIT_S = 100.0
 KINDS = ("ssh", "container", "aws")
 HOST = "pool/near in pool, 0.25 USD an hour"
+BOX = "boxes/container-1, 0 USD an hour"
+CATALOGUE = """\
+skus:
+  - {id: anywhere, price_usd_per_hour: "3.60", tier: neocloud, vcpus: 1, memory_gb: 1,
+     providers: [{cloud: ssh}, {cloud: container}, {cloud: aws, regions: [us-east-1]}]}
+"""
 PRICE = {"ssh": 0.25, "aws": 0.0104}
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+def machines(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     one = Machines(tmp_path_factory.mktemp("disks"))
+    one.environment = boxes.podman.environment
     yield one
     one.close()
 
@@ -54,7 +64,12 @@ def place(cloud: AwsCloud, boxes: Boxes, tmp_path_factory: pytest.TempPathFactor
     """The command, at a daemon with a host of one place, an engine for one container, and an account."""
     folder = tmp_path_factory.mktemp("failover")
     host = Sshd(folder / "near", make_key(folder / "key"))
-    daemon = RunningDaemon(folder / "state", free_port())
+    (folder / "catalogue.yaml").write_text(CATALOGUE)
+    selling = {
+        "SKY_CATALOGUE": str(folder / "catalogue.yaml"),
+        "SKY_UPSTREAMS": ",".join(KINDS),
+    }
+    daemon = RunningDaemon(folder / "state", free_port(), environment=selling)
     daemon.home.mkdir()
     with serving(host):
         daemon.start()
@@ -115,15 +130,14 @@ def test_each_kind_takes_one_node_and_the_next_says_why(place: Sky, boxes: Boxes
         _says_why(told)
         # What a full pool holds is told to whoever comes next too, in a task file as in a definition.
         _a_task_file_does_the_same(place)
+        _so_does_a_paid_job(place, boxes)
 
 
 def _says_why(told: str) -> None:
     """The node in the cloud tells of both that come before it, with region and cost; so do the events."""
     shown = [line for line in told.splitlines() if "is not" in line]
     assert any(HOST in line for line in shown), told
-    assert any("boxes/container-1, 0 USD an hour: " in line and "max_nodes is 1" in line for line in shown), (
-        told
-    )
+    assert any(f"{BOX}: " in line and "max_nodes is 1" in line for line in shown), told
     assert any("aws/t3.micro in us-east-1, 0.0104 USD an hour" in line for line in told.splitlines()), told
     events = told.partition("last events")[2]
     assert any(f"passed over {HOST}" in line and "; takes " in line for line in events.splitlines()), events
@@ -138,3 +152,27 @@ def _a_task_file_does_the_same(place: Sky) -> None:
     assert HOST in told
     assert "aws/t3.micro in us-east-1" in told
     place("down", "later", "--yes").check()
+
+
+def _so_does_a_paid_job(place: Sky, boxes: Boxes) -> None:
+    """Its customer is told where it went and, in general words, why; who sells, what that costs too."""
+    shop = Shop(place.environment["SKY_URL"])
+    customer = shop.customer()
+    asked = body(sku="anywhere", spec__image=boxes.pinned, spec__command=["/bin/busybox", "uname"])
+    taken = customer.submit(asked)
+    assert taken.status_code == 201, taken.text
+    job = customer.ended(taken.json()["id"])
+    assert job["status"] == "succeeded", customer("GET", f"/jobs/{job['id']}/logs").text
+    events = customer("GET", f"/jobs/{job['id']}/events").text
+    where = {"cloud": "aws", "region": "us-east-1"}
+    data = {one["type"]: one["data"] for one in json.loads(events)["data"]}
+    reason = "ssh in pool had none for it; container had none for it"
+    assert data["job.failover"] == {"from": {**where, "cloud": "ssh"}, "to": where, "reason": reason}
+    assert data["job.placed"] == {**where, "instance_type": "t3.micro"}
+    assert not [word for word in ("hour", "0.25", "0.0104", "near", "max_nodes") if word in events]
+    told = place("why", job["id"], "--events", "60").check().out
+    assert re.search(r"ran on +aws/t3.micro in us-east-1, costs 0.010400 USD an hour", told), told
+    assert re.search(rf"not on +{HOST}: ", told), told
+    assert re.search(rf"not on +{BOX}: .*max_nodes is 1", told), told
+    bought = "; takes ours/t3.micro in us-east-1, 0.0104 USD an hour"
+    assert any(HOST in line and bought in line for line in told.splitlines()), told

@@ -291,5 +291,5 @@ def event_text(event: v1.Event, ranks: dict[str, int] | None = None) -> str:
 
 def looks_like_id(text: str) -> str | None:
     """The noun whose id ``text`` has the shape of; None for a name."""
-    found = re.match(r"(cmp|nod|tsk|exe|prv|ofr)_", text)
+    found = re.match(r"(cmp|nod|tsk|exe|prv|ofr|job)_", text)
     return found[1] if found else None

@@ -18,10 +18,10 @@ from sky.cli.app import Output, noun, only
 from sky.cli.connection import Api, reading
 from sky.cli.scripted import result
 from sky.cli.watch import recorded
-from sky.client import calls, calls_machines, sdk
+from sky.client import calls, calls_admin, calls_machines, sdk
 from sky.client.errors import NotFound
 from sky.client.events import Seen
-from sky.wire import v1
+from sky.wire import admin, v1
 
 EVENTS_SHOWN = 10
 SEARCHED_COMPUTES_MAX = 500
@@ -41,7 +41,9 @@ class _Subject(NamedTuple):
 
 @only("why", "sky why dev", "sky why tsk_01…", "sky why nod_01… -o json")
 def why(
-    of: Annotated[str, Parameter(help="A compute, cluster or provider (name or id), a node, a task.")],
+    of: Annotated[
+        str, Parameter(help="A compute, cluster or provider (name or id), a node, a task, a paid job.")
+    ],
     /,
     *,
     events: Annotated[int, Parameter(help="How many of the last events.")] = EVENTS_SHOWN,
@@ -107,6 +109,8 @@ def _subject(api: Api, of: str) -> _Subject:
             return _node(api, of)
         case "prv":
             return _provider(api.send(calls_machines.get_provider(of)))
+        case "job":
+            return _job(api, of)
         case _:
             return _compute_or_provider(api, of)
 
@@ -206,6 +210,40 @@ def _provider(provider: v1.Provider) -> _Subject:
     if provider.last_error:
         pairs.append(("last error", render.error(provider.last_error)))
     return _Subject(provider, pairs, [provider.id, provider.name])
+
+
+def _job(api: Api, of: str) -> _Subject:
+    """A paid job, for whoever sells it: where it is and what that costs, with the compute that it runs on."""
+    found = api.send(calls_admin.sold_job(of)).items
+    if not found:
+        hint = {"hint": "`sky dashboard` shows all that were bought, to whoever sells"}
+        raise NotFound(f"there is no paid job {of}", "not_found", 404, details=hint)
+    job = found[0]
+    pairs: list[tuple[str, object]] = [
+        ("job", of),
+        ("job state", job.status),
+        ("sold as", f"{job.sku}, {job.price_usd_per_hour} USD an hour"),
+        *_placed(job.placement),
+    ]
+    if job.error:
+        pairs.append(("job error", job.error))
+    own = _Subject(job, pairs, [of])
+    if job.compute_id is None:
+        return own
+    try:
+        compute = _compute(api, api.send(calls.get_compute(job.compute_id)))
+    except NotFound:  # it is over for so long that the engine has forgotten its machine
+        return own
+    return compute._replace(resource=job, pairs=[*pairs, *compute.pairs], keys=[of, *compute.keys])
+
+
+def _placed(placement: admin.SoldPlacement | None) -> list[tuple[str, object]]:
+    if placement is None:
+        return []
+    cost = placement.cost_usd_per_hour
+    price = "" if cost is None else f", costs {cost} USD an hour"
+    text = f"{placement.cloud}/{placement.instance_type} in {placement.region}{price}"
+    return [("ran on", text), *(("  not on", reason) for reason in placement.passed_over[:REASONS_SHOWN])]
 
 
 def _latest(api: Api, subject: _Subject, many: int) -> list[tuple[Seen, str]]:

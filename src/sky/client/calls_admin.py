@@ -98,6 +98,11 @@ def revoke_key(key: str) -> Call[admin.Key]:
     return Call("DELETE", _at("keys", key), as_json(admin.Key))
 
 
+def sold_job(job: str) -> Call[admin.SoldJobPage]:
+    """One job that somebody bought, as whoever sells it sees it; an empty page where there is none."""
+    return getting(_at("jobs"), admin.SoldJobPage, query_of(job=job))
+
+
 def audit_ledger() -> Call[admin.Audit]:
     """Add up the whole ledger."""
     return getting(_at("ledger", "audit"), admin.Audit)

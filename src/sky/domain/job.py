@@ -44,7 +44,8 @@ class JobProvisioning(Fact):
 
 @dataclass(frozen=True, slots=True)
 class JobPlaced(Fact):
-    """Its machine is up: where it is, as JSON, and the task that pulls the image and the inputs."""
+    """Its machine is up: where it is and what it costs its seller, as JSON, and the task that pulls the image
+    and the inputs."""
 
     placement: Any
     prepare_task: str
@@ -223,6 +224,15 @@ RETRY_CODES = {"interrupted": PREEMPTED, "node_lost": NODE_LOST}
 """The code that a job ends with, by the name of what happened in a policy."""
 RETRIES_MAX = 10
 AFTER_MAX = 16
+
+
+CAUSE = "cause"
+"""Of a job's error, what the engine says: it may name what machines cost, and is for the seller alone."""
+
+
+def customers(error: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's error as its customer is told."""
+    return {name: value for name, value in error.items() if name != CAUSE}
 
 
 def policy_of(kept: Mapping[str, Any] | None) -> RetryPolicy:

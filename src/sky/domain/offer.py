@@ -17,6 +17,8 @@ from sky.domain.money import to_usd
 
 BillingUnit = Literal["second", "minute", "hour"]
 Market = Literal["spot", "on_demand"]
+Cause = Literal["full", "refused", "late", "silent", "unfit"]
+"""Why an offer was passed over, without what its provider said of it."""
 _BODY_CHARS = 26
 
 
@@ -72,6 +74,21 @@ def cost(offer: Offer) -> str:
 def turned(offer: Offer, why: str) -> str:
     """An offer that was not taken, with where it is, what it costs, and why."""
     return f"{named(offer)}, {cost(offer)}: {why}"
+
+
+def plainly(kind: str, region: str | None, cause: Cause) -> str:
+    """The same for whoever may not know what a machine would have cost, or what its provider said."""
+    where = f" in {region}" if region else ""
+    return f"{kind}{where} {_PLAIN[cause]}"
+
+
+_PLAIN: dict[Cause, str] = {
+    "full": "had none for it",
+    "refused": "did not take it",
+    "late": "brought none in time",
+    "silent": "did not answer",
+    "unfit": "has no such machine",
+}
 
 
 def offer_id(provider_id: str, instance_type: str, region: str | None) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
-from sky.domain.offer import turned
+from sky.domain.offer import plainly, turned
 from sky.domain.snapshots import ComputeView, NodeView
 from sky.plan import scale
 from sky.plan.decision import Decision, earliest
@@ -229,6 +229,7 @@ def _not_come(trouble: list[NodeView], rank: int) -> tuple[dict[str, Any], ...]:
             "offer": x.offer.id,
             "market": x.market,
             "reason": turned(x.offer, "its machine was not there in time"),
+            "plain": plainly(x.offer.kind, x.offer.region, "late"),
             "until_us": 0,
             "late": True,
         }

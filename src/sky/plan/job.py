@@ -104,12 +104,14 @@ Action = (
 )
 
 
-def error(code: str, message: str, exit_code: int | None = None) -> dict[str, Any]:
-    """Why a job ended, as it is kept and told."""
-    told: dict[str, Any] = {"code": code, "message": message}
-    if exit_code is not None:
-        told["exit_code"] = exit_code
-    return told
+def error(
+    code: str, message: str, exit_code: int | None = None, *, cause: str | None = None
+) -> dict[str, Any]:
+    """Why a job ended, as it is kept and told; ``cause``: what its seller alone is told."""
+    more = {"exit_code": exit_code, j.CAUSE: cause}
+    return {"code": code, "message": message} | {
+        name: value for name, value in more.items() if value is not None
+    }
 
 
 def plan(view: JobView, now_us: int) -> Decision[Action]:
@@ -248,10 +250,11 @@ def _machine_gone(view: JobView, now_us: int) -> Decision[Action]:
     """Its compute is over although the job is not."""
     if view.stop_error is not None:
         return _do(j.JobFailed(view.id, now_us, _alive(view, now_us), view.stop_error), "it was stopped")
-    why = view.compute_error or "its machine is gone"
     if view.state == j.RUNNING:
-        return _do(_lost(view, now_us, why), "its machine is gone")
-    return _do(j.JobFailed(view.id, now_us, None, error("placement_failed", why)), "no machine can be had")
+        gone = "its machine is gone"
+        return _do(_lost(view, now_us, gone, view.compute_error), gone)
+    told = error("placement_failed", "no machine could be had for it", cause=view.compute_error)
+    return _do(j.JobFailed(view.id, now_us, None, told), "no machine can be had")
 
 
 def _broken(view: JobView, step: StepView, now_us: int) -> j.Ended | Retry:
@@ -265,10 +268,10 @@ def _broken(view: JobView, step: StepView, now_us: int) -> j.Ended | Retry:
     return j.JobFailed(view.id, now_us, _alive(view, min(step.finished_us or now_us, now_us)), told)
 
 
-def _lost(view: JobView, now_us: int, why: str) -> j.Ended | Retry:
+def _lost(view: JobView, now_us: int, why: str, cause: str | None = None) -> j.Ended | Retry:
     """Its machine is gone: begin again, where that was asked for and time is left, or end."""
     ended_us = _alive(view, now_us)
-    told = error(j.PREEMPTED if view.interruptible else j.NODE_LOST, why)
+    told = error(j.PREEMPTED if view.interruptible else j.NODE_LOST, why, cause=cause)
     ran_us = 0 if view.started_us is None or ended_us is None else ended_us - view.started_us
     left_s = j.seconds_left(view.max_runtime_seconds, view.used_us + ran_us)
     if told["code"] in view.policy.codes and view.retries < view.policy.most and left_s > 0:

@@ -180,10 +180,17 @@ def _reasons(node: NodeView, choice: offer.Chosen) -> list[dict[str, Any]]:
     """Why the others were passed over: what providers have said so far, and what did not fit."""
     said = [p for p in node.passed_over if p["offer"] is not None]
     told = {p["offer"] for p in said}
-    more = {one.text: one.earlier for one in choice.missed if one.offer_id not in told}
+    more = {one.text: one for one in choice.missed if one.offer_id not in told}
     unsaid = [
-        {"offer": None, "market": None, "reason": text, "until_us": 0, "earlier": earlier}
-        for text, earlier in more.items()
+        {
+            "offer": None,
+            "market": None,
+            "reason": one.text,
+            "plain": one.plain,
+            "until_us": 0,
+            "earlier": one.earlier,
+        }
+        for one in more.values()
     ]
     return [*said, *unsaid][:REASONS_MAX]
 

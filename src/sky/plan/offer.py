@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sky.domain.compute import Alternative, Wanted
 from sky.domain.money import to_usd
-from sky.domain.offer import Market, Offer, named, turned
+from sky.domain.offer import Market, Offer, named, plainly, turned
 from sky.domain.snapshots import Source
 
 Rank = tuple[bool, int, int, int, float, str]
@@ -22,11 +22,13 @@ Rank = tuple[bool, int, int, int, float, str]
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """An offer that was not taken, in words with its region and cost. ``earlier``: it would have been taken
-    before the one that was. ``offer_id`` None: of that provider no offer is known."""
+    """An offer that was not taken, in words with its region and cost, and in plain ones (``plainly``).
+    ``earlier``: it would have been taken before the one that was. ``offer_id`` None: of that provider no
+    offer is known."""
 
     offer_id: str | None
     text: str
+    plain: str
     earlier: bool = False
 
 
@@ -161,7 +163,8 @@ def _with_missed(
     missed: list[tuple[Rank, Missed]] = []
     for offer, why, rank in _passed(weighed):
         earlier = rank is not None and rank[1:] < best_rank[1:]
-        missed.append((rank or _LAST, Missed(offer.id, _told(offer, why, rank), earlier)))
+        plain = plainly(offer.kind, offer.region, "unfit" if rank is None else "full")
+        missed.append((rank or _LAST, Missed(offer.id, _told(offer, why, rank), plain, earlier)))
     told: set[str] = set()
     for other, rank in zip(weighed.candidates[1:], weighed.ranks[1:], strict=True):
         offer = other.offer
@@ -170,13 +173,15 @@ def _with_missed(
         error = silent.get(offer.provider_id)
         why = "the last one did not come" if error is None else f"its provider does not answer: {error}"
         told.add(offer.provider_id)
-        missed.append((rank, Missed(offer.id, turned(offer, why), earlier=True)))
+        plain = plainly(offer.kind, offer.region, "late" if error is None else "silent")
+        missed.append((rank, Missed(offer.id, turned(offer, why), plain, earlier=True)))
     offering = {one.offer.provider_id for one in weighed.candidates}
     offering |= {offer.provider_id for offer, _ in weighed.passed}
     for source in sources:
         if source.error is not None and source.id not in offering and may_precede(wanted, source, best):
             text = f"{source.name}: its offers are not known: {source.error}"
-            missed.append((_FIRST, Missed(None, text, earlier=True)))
+            plain = plainly(source.kind, None, "silent")
+            missed.append((_FIRST, Missed(None, text, plain, earlier=True)))
     missed.sort(key=lambda x: (not x[1].earlier, x[0][1:] if x[1].earlier else ()))
     return Chosen(
         best.offer, best.market, best.price_micro, tuple(one for _, one in missed), best.alternative

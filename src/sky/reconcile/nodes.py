@@ -14,7 +14,7 @@ from typing import ClassVar
 from sky.domain import compute as c
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
-from sky.domain.offer import named, turned
+from sky.domain.offer import Cause, named, plainly, turned
 from sky.domain.snapshots import DiskView, NodeCase, NodeView
 from sky.kit import faults
 from sky.kit.clock import SECOND_US, Clock
@@ -188,6 +188,7 @@ class Nodes(OuterLoop):
             "offer": None if offer is None else offer.id,
             "market": node.market,
             "reason": refused.message if offer is None else turned(offer, refused.message),
+            "plain": None if offer is None else plainly(offer.kind, offer.region, _cause(refused)),
             "until_us": now_us + plan.PASSED_OVER_US,
         }
         same = (entry["offer"], entry["market"])
@@ -285,6 +286,10 @@ def _waits(node: NodeView, reason: str | None, why: str, next_us: int | None) ->
         return Done(f"{why}; {message}", next_us)
     noted = n.NodeNoted(node.id, error_value("busy", message, retryable=True, reason=plan.COMING))
     return Done(f"{why}; {message}", next_us, lambda tx: _apply(tx, node, noted))
+
+
+def _cause(refused: Refused) -> Cause:
+    return "full" if refused.code in ("capacity", "quota") else "refused"
 
 
 def _disk(case: NodeCase) -> DiskView | None:

@@ -215,20 +215,27 @@ def provision(tx: Tx, row: Mapping[str, Any], rules: JobRules) -> None:
 
 
 def prepare(tx: Tx, row: Mapping[str, Any], placement: Mapping[str, Any], rules: JobRules) -> None:
-    """The machine is up: have image and inputs pulled."""
+    """The machine is up: have image and inputs pulled. What it costs is its seller's business: that is kept,
+    and is in no event."""
     shown = {name: placement[name] for name in ("cloud", "region", "instance_type")}
     _note_failover(tx, row, shown, placement["passed_over"])
-    tx.apply(j.JobPlaced(row["id"], shown, job_steps.submit(tx, row, "prepare", rules)))
-    price = {"price_usd_per_hour": usd_text(placement["price_micro"])}
-    jobs.note(tx, row["id"], row["owner"], "job.placed", shown | price)
+    seller = {
+        "price_micro": placement["price_micro"],
+        "passed_over": [entry["reason"] for entry in placement["passed_over"]],
+    }
+    tx.apply(j.JobPlaced(row["id"], shown | seller, job_steps.submit(tx, row, "prepare", rules)))
+    jobs.note(tx, row["id"], row["owner"], "job.placed", shown)
 
 
-def _note_failover(tx: Tx, row: Mapping[str, Any], shown: Mapping[str, Any], reasons: Sequence[str]) -> None:
-    """Tell that a job did not get the place it would have had first, and why."""
+def _note_failover(
+    tx: Tx, row: Mapping[str, Any], shown: Mapping[str, Any], passed_over: Sequence[Mapping[str, Any]]
+) -> None:
+    """Tell a customer that a job did not get the place it would have had first, and why."""
     first: Mapping[str, Any] = row["machines"][0]
     wanted = {"cloud": first["provider"]["kind"], "region": first.get("region") or shown["region"]}
     got = {"cloud": shown["cloud"], "region": shown["region"]}
     if got != wanted:
+        reasons = dict.fromkeys(entry["plain"] for entry in passed_over if entry["plain"])
         told = {"from": wanted, "to": got, "reason": "; ".join(reasons)}
         jobs.note(tx, row["id"], row["owner"], "job.failover", told)
 
@@ -286,7 +293,7 @@ def retry(tx: Tx, row: Mapping[str, Any], ended_us: int | None, error: Mapping[s
     tx.apply(j.JobRetried(row["id"], past, used_us))
     if row["compute_id"] is not None:
         computes.delete(tx, row["compute_id"], None)
-    told = {**error, "retry": len(past), "of": j.policy_of(row["retry"]).most}
+    told = {**j.customers(error), "retry": len(past), "of": j.policy_of(row["retry"]).most}
     seconds = {"used_seconds": seconds_begun(used_us)}
     jobs.note(tx, row["id"], row["owner"], "job.retried", told | seconds)
 
@@ -334,7 +341,7 @@ def money(tx: Tx, row: Mapping[str, Any], amount_micro: int) -> dict[str, str]:
 
 
 def _note_end(tx: Tx, row: Mapping[str, Any], fact: j.Ended, settled_micro: int | None) -> None:
-    told: dict[str, Any] = dict(fact.error or {})
+    told = j.customers(fact.error or {})
     if settled_micro is not None:
         told["settled_cost_usd"] = usd_text(settled_micro)
     match fact:

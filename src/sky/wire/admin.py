@@ -141,9 +141,20 @@ class Statement(Answer, frozen=True):
     next_cursor: str | None = None
 
 
+class SoldPlacement(Answer, frozen=True):
+    """Where a job runs, what its machine costs whoever sells it, and what came before it in the order and
+    was not to be had."""
+
+    cloud: str
+    region: str
+    instance_type: str
+    cost_usd_per_hour: str | None
+    passed_over: tuple[str, ...]
+
+
 class SoldJob(Answer, frozen=True):
     """A job that somebody bought. ``charged_usd`` null: it is not settled yet. ``error``: why it did not
-    succeed."""
+    succeed. ``placement`` null: it has no machine yet, or never had one."""
 
     id: str
     owner: str
@@ -157,6 +168,7 @@ class SoldJob(Answer, frozen=True):
     finished_at: datetime | None
     compute_id: str | None
     error: str | None
+    placement: SoldPlacement | None = None
 
 
 class SoldJobPage(Answer, frozen=True):

@@ -21,16 +21,17 @@ TAG = "Jobs"
 
 
 class SoldQuery(PageQuery, frozen=True):
-    """Whose jobs are wanted, and which part of the list."""
+    """Whose jobs are wanted, or which one, and which part of the list."""
 
     account: Annotated[str, Meta(max_length=64, description="Id or name of an account.")] | None = None
+    job: Annotated[str, Meta(max_length=64, description="Id of a job: that one alone.")] | None = None
 
 
 @operation("GET", "/admin/v1/jobs", tag=TAG, answers=admin.SoldJobPage, errors=[NotFound])
 async def list_sold(ask: Ask, query: SoldQuery) -> ASGIResponse:
-    """List jobs that were bought, newest first."""
+    """List jobs that were bought, newest first, with what their machines cost."""
     page = await ask.unit.db.read(
-        lambda c: views.sold(c, query.account, cursor=query.cursor, limit=query.limit)
+        lambda c: views.sold(c, query.account, query.job, cursor=query.cursor, limit=query.limit)
     )
     return reply(page)
 

@@ -17,6 +17,11 @@ export function soldTable(label, found, { named = true } = {}) {
       ["Submitted", (one) => time(one.created_at)],
       ["Ran for", (one) => between(one.started_at, one.finished_at), "num"],
       ["An hour", (one) => usd(one.price_usd_per_hour), "num"],
+      ["Costs an hour", (one) => (one.placement ? usd(one.placement.cost_usd_per_hour) : "–"), "num"],
+      [
+        "Where",
+        ({ placement: at }) => (at ? [at.cloud, at.region, at.instance_type].join(" / ") : "–"),
+      ],
       ["Charged", (one) => (one.charged_usd === null ? "not yet" : usd(one.charged_usd)), "num"],
       [
         "Compute",

@@ -137,7 +137,8 @@ def _compute(connection: sa.Connection, compute_id: str | None) -> Row | None:
 
 
 def _placement(node: Row | None) -> dict[str, Any] | None:
-    """Where a job's node is, once it is ready."""
+    """Where a job's node is, once it is ready, what it costs, and what came before it, as its seller is told
+    (``reason``) and as its customer is (``plain``)."""
     if node is None or node["state"] not in ("ready", "draining") or node["offer"] is None:
         return None
     offer: Mapping[str, Any] = node["offer"]
@@ -147,7 +148,7 @@ def _placement(node: Row | None) -> dict[str, Any] | None:
         "instance_type": offer.get("instance_type") or "",
         "price_micro": node["price_micro"],
         "passed_over": [
-            entry["reason"]
+            {"reason": entry["reason"], "plain": entry.get("plain")}
             for entry in node["passed_over"] or ()
             if entry["offer"] is not None or entry.get("earlier")
         ],

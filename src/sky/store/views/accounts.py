@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.errors import NotFound
+from sky.domain.job import CAUSE
 from sky.domain.money import usd_text
 from sky.kit.clock import to_datetime
 from sky.store.rows import accounts as rows
@@ -79,13 +80,15 @@ def statement(connection: sa.Connection, ref: str, *, cursor: str | None, limit:
 
 
 def sold(
-    connection: sa.Connection, account: str | None, *, cursor: str | None, limit: int
+    connection: sa.Connection, account: str | None, job: str | None, *, cursor: str | None, limit: int
 ) -> admin.SoldJobPage:
-    """Jobs of all who buy, or of one account, newest first. Raises NotFound."""
+    """Jobs of all who buy, or of one account, or one job; newest first. Raises NotFound."""
     named = sa.outerjoin(jobs, accounts, jobs.c.owner == sa.literal(OWNER) + accounts.c.id)
     query = sa.select(jobs, accounts.c.name.label("account")).select_from(named).order_by(jobs.c.seq.desc())
     if account is not None:
         query = query.where(jobs.c.owner == OWNER + _row(connection, account)["id"])
+    if job is not None:
+        query = query.where(jobs.c.id == job)
     if (place := place_of(SOLD_CURSOR, cursor)) is not None:
         query = query.where(jobs.c.seq < place)
     shown, following = cut(
@@ -108,7 +111,24 @@ def _sold(row: Row) -> admin.SoldJob:
         started_at=moment(row["started_us"]),
         finished_at=moment(row["finished_us"]),
         compute_id=row["compute_id"],
-        error=None if row["error"] is None else row["error"]["message"],
+        error=None if row["error"] is None else _why(row["error"]),
+        placement=None if row["placement"] is None else _placement(row["placement"]),
+    )
+
+
+def _why(error: Mapping[str, Any]) -> str:
+    cause = error.get(CAUSE)
+    return error["message"] + (f": {cause}" if cause else "")
+
+
+def _placement(kept: Mapping[str, Any]) -> admin.SoldPlacement:
+    micro = kept.get("price_micro")
+    return admin.SoldPlacement(
+        cloud=kept["cloud"],
+        region=kept["region"],
+        instance_type=kept["instance_type"],
+        cost_usd_per_hour=None if micro is None else usd_text(micro),
+        passed_over=tuple(kept.get("passed_over") or ()),
     )
 
 
