@@ -51,9 +51,9 @@ BROAD_EXCEPTS = {
     "src/sky/client/pack.py:unpack_from": "runs what a user's class defines while it is unpickled",
     "src/sky/kit/supervise.py:forever": "keeps a background task alive",
     "src/sky/reconcile/runner.py:Runner.look": "one poisoned row must not stop the loop of all others",
-    "src/sky/store/db.py:Database._attend": "hands what an attending verb raised to whoever attends",
-    "src/sky/store/db.py:Database._follow": "what a followed loop raised is left to the loop's own pass",
-    "src/sky/store/db.py:Database._run": "hands what a verb raised to whoever waits for it in another thread",
+    "src/sky/store/writer.py:Writer._attend": "hands what an attending verb raised to whoever attends",
+    "src/sky/store/writer.py:Writer._follow": "what a followed loop raised is left to the loop's own pass",
+    "src/sky/store/writer.py:Writer._run": "hands what a verb raised to whoever waits in another thread",
     "src/sky/store/db.py:Database._serve": "the writer thread outlives every job",
 }
 

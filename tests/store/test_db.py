@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from tests.proof import record
 from tests.store.support import empty, execution_row, inline, task_row, wakes
 
+from sky.domain import task as t
 from sky.domain.errors import Busy, NotFound, StorageFull
 from sky.kit.clock import ManualClock, SystemClock
 from sky.store import schema
@@ -27,6 +28,7 @@ from sky.store.commits import Committed
 from sky.store.db import Database
 from sky.store.engine import explain, make_engine
 from sky.store.line import PASSES_PER_COMMIT_MAX, VERBS_PER_COMMIT_MAX, WRITES_WAITING_MAX
+from sky.store.reserve import Reserve
 from sky.store.tx import ConflictError, Tx
 
 COUNT = sa.select(sa.func.count()).select_from(schema.tasks)
@@ -400,6 +402,51 @@ async def test_a_full_disk_is_told_writes_nothing_and_is_recovered_from(small_di
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         seqs = [row[0] for row in connection.execute("SELECT seq FROM events ORDER BY seq")]
     assert seqs == list(range(1, len(seqs) + 1))
+
+
+async def test_on_a_full_disk_what_is_under_way_is_ended_and_nothing_begins(small_disk: Path) -> None:
+    """Some hundred ends, for which there would be no room at all."""
+    kept = Reserve(small_disk / "reserve", 1024 * 1024)
+    db = Database(empty(small_disk / "sky.db"), SystemClock(), wakes, reserve=kept)
+    db.start()
+    await db.write(lambda tx: [add(number)(tx) for number in range(300)])
+
+    def end(number: int) -> Callable[[Tx], int]:
+        return lambda tx: tx.apply(t.TaskCancelled(f"tsk_{number}", tx.now_us))
+
+    def begin_and_end(tx: Tx) -> int:
+        return end(299)(tx) + add(6_000)(tx)
+
+    ballast = fill(small_disk)
+    big = {"owner": "x" * 70, "correlation_id": "y" * 250}
+    begun = [db.write(add(number, **big)) for number in range(1_000, 1_400)]
+    assert StorageFull in {type(answer) for answer in await asyncio.gather(*begun, return_exceptions=True)}
+    assert kept.whole, "what begins takes nothing of it"
+    assert [await db.write(end(number)) for number in range(150)] == [1] * 150
+    assert not kept.whole
+    with pytest.raises(StorageFull, match="only ends"):
+        await db.write(add(5_000))
+    with pytest.raises(StorageFull, match="only ends"):
+        await db.write(begin_and_end)
+    assert await db.write(end(0)) == 0, "what was done writes nothing, and needs no room"
+    verbs = [verb for number in range(150, 299) for verb in (end(number), add(number + 7_000))]
+    together = [asyncio.create_task(db.write(verb)) for verb in verbs]
+    answers = await asyncio.gather(*together, return_exceptions=True)
+    assert answers[::2] == [1] * 149
+    assert {type(answer) for answer in answers[1::2]} == {StorageFull}
+    ended = await db.read(_ended)
+    assert ended == {f"tsk_{number}" for number in range(299)}
+    ballast.unlink()
+    assert await db.write(add(5_000)) == 5_000
+    assert kept.whole, "it is kept back again"
+    db.close()
+    with sqlite3.connect(small_disk / "sky.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def _ended(connection: sa.Connection) -> set[str]:
+    tasks = schema.tasks.c
+    return {row.id for row in connection.execute(sa.select(tasks.id).where(tasks.state == "cancelled"))}
 
 
 # ── deaths ──────────────────────────────────────────────────────────────────────────────────────

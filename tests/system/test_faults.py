@@ -147,12 +147,14 @@ def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDa
         assert bank.dollars() == paid, "what was refused is not there"
         assert state() == "ready", "what runs is left alone"
         assert on_small_disk.agents()
+        ended = http.delete(f"/v1/computes/{compute}", headers={"If-Match": "*"})
+        assert ended.status_code == 202, ended.text
+        until(lambda: state() == "deleted", "the compute is deleted")
+        assert not on_small_disk.agents()
+        asked = http.post("/down", json={"cluster_name": "none"})
+        assert asked.status_code == 200, asked.text
     finally:
         ballast.unlink()
-    ended = http.delete(f"/v1/computes/{compute}", headers={"If-Match": "*"})
-    assert ended.status_code == 202, ended.text
-    until(lambda: state() == "deleted", "the compute is deleted")
-    assert not on_small_disk.agents()
     assert bank.pay(10_000).status_code == 201
     assert bank.dollars() == paid + 1
     assert on_small_disk.process.pid == process

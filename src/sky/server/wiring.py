@@ -59,6 +59,7 @@ from sky.store.commits import Committed
 from sky.store.db import Database
 from sky.store.events import Hub
 from sky.store.neighbours import Neighbours
+from sky.store.reserve import Reserve
 from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.store.views.garbage import KINDS
@@ -87,8 +88,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     """The daemon that ``settings`` describe."""
     keys = Keys(settings.shared)
     holder = holder_of(settings.home)
-    beside = Neighbours(settings.database_url, holder) if settings.shares_database else None
-    db = Database(settings.database_url, clock, wakes.keys, full_sync=settings.full_sync, neighbours=beside)
+    db = _database(settings, clock, holder)
     shared = settings.shared_folder is not None
     blobs = Blobs(db, settings.shared / "blobs", full_sync=settings.full_sync, shared=shared)
     context = Context(settings.shared, deployment_of(keys), clock, base_url)
@@ -149,6 +149,18 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         keeping=keeping_of(settings),
     )
     return Daemon(db, runner, services, keys, listing, holder)
+
+
+def _database(settings: Settings, clock: Clock, holder: str) -> Database:
+    url = settings.database_url
+    return Database(
+        url,
+        clock,
+        wakes.keys,
+        full_sync=settings.full_sync,
+        neighbours=Neighbours(url, holder) if settings.shares_database else None,
+        reserve=Reserve.of(url),
+    )
 
 
 def hidden(

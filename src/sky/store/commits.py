@@ -42,6 +42,8 @@ class Job:
     done: asyncio.Future[Any] | None
     heard: frozenset[str] | None = None
     """Keys that another daemon has told: they are not told again."""
+    later: bool = False
+    """Nobody waits for it: a loop has asked."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The database: one writer thread, a few reader threads, and what is told after a commit.
 
 Decides: how statements reach the database. ``write`` runs a verb inside a short IMMEDIATE transaction that
-several verbs may share, each in a savepoint of its own; ``read`` runs a query on a snapshot.
+several verbs may share (``store/writer``); ``read`` runs a query on a snapshot.
 Never: blocks the event loop, calls out while a transaction is open, or retries a verb that was refused.
 Follows: when ``write`` returns, what the verb did is on disk, its events are published and its wakes are
 out; when it raises, nothing of it was written.
@@ -18,7 +18,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from sky.domain.errors import Busy, SkyError
+from sky.domain.errors import Busy, SkyError, StorageFull
 from sky.kit import faults, spans
 from sky.kit.clock import Clock
 from sky.store.commits import (
@@ -30,15 +30,15 @@ from sky.store.commits import (
     Listener,
     Meters,
     Outcome,
-    Refused,
     made_by,
     nothing,
 )
 from sky.store.engine import BUSY_TIMEOUT_MS, READER_THREADS, explain, make_engine
 from sky.store.line import WRITES_WAITING_MAX, Line
 from sky.store.neighbours import Neighbours
-from sky.store.prepared import say
+from sky.store.reserve import Reserve
 from sky.store.tx import Event, Tx, WakeRule
+from sky.store.writer import Writer
 
 T = TypeVar("T")
 
@@ -56,26 +56,23 @@ class Database:
         full_sync: bool = False,
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         neighbours: Neighbours | None = None,
+        reserve: Reserve | None = None,
     ) -> None:
         self.url = url
         self.clock = clock
-        self._wakes = wakes
         self._neighbours = neighbours
         self._threaded = threaded
         self._writer_engine = make_engine(
             url, writer=True, full_sync=full_sync, busy_timeout_ms=busy_timeout_ms
         )
+        self._writer = Writer(self._writer_engine, clock, wakes, neighbours, reserve)
         self._reader_engine = make_engine(url, writer=False, busy_timeout_ms=busy_timeout_ms)
         self._listeners: list[Listener] = []
-        self._follower: Follower | None = None
-        self._followed: frozenset[str] = frozenset()
-        self._attended: dict[str, Attended] = {}
-        self._ran: list[tuple[Attended, Outcome]] = []
+        self._attended = self._writer.attended
         self._line: Line[Job] = Line()
         self._readers = ThreadPoolExecutor(READER_THREADS, "sky-read") if threaded else None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._writer: sa.Connection | None = None
         self._local = threading.local()
         self._reading: list[sa.Connection] = []
         self._closed = False
@@ -103,7 +100,7 @@ class Database:
         It is called with a transaction and the key, and may only read, plan and write. What it cannot do
         then, or raises at, is left due for the loop itself. It saves a commit and two changes of thread.
         """
-        self._followed, self._follower = loops, follower
+        self._writer.followed, self._writer.follower = loops, follower
 
     def attend(
         self, key: str, verb: Callable[[Tx], T], take: Callable[[T | None, BaseException | None], None]
@@ -143,7 +140,7 @@ class Database:
             self._thread = None
         if self._readers is not None:
             self._readers.shutdown(wait=True)
-        self._drop_writer()
+        self._writer.drop()
         for connection in self._reading:
             connection.close()
         self._reading.clear()
@@ -162,11 +159,11 @@ class Database:
         if self._closed:
             raise Busy("the daemon is ending; try again when it is back", after_s=1.0)
         if not self._threaded:
-            return self._write_here(verb)
+            return self._write_here(verb, later)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if not later:
             self.asked()
-        if not self._line.put(Job(verb, done), later=later):
+        if not self._line.put(Job(verb, done, later=later), later=later):
             raise Busy(f"{WRITES_WAITING_MAX} writes are waiting already; try again", after_s=1.0)
         with spans.span("db.write"):
             return await done
@@ -195,18 +192,18 @@ class Database:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
-    def _write_here(self, verb: Callable[[Tx], T]) -> T:
+    def _write_here(self, verb: Callable[[Tx], T], later: bool) -> T:
         try:
-            outcomes = self._commit([Job(verb, None)])
+            outcomes = self._writer.commit([Job(verb, None, later=later)])
         except Exception as error:
-            self._give(self._ran, error)
+            self._give(self._writer.ran, error)
             raise
         outcome = outcomes[0]
         if outcome.error is not None:
             raise outcome.error
         faults.point("after commit")
         self._tell(made_by(outcomes))
-        self._give(self._ran, None)
+        self._give(self._writer.ran, None)
         return outcome.value
 
     def _write_forever(self) -> None:
@@ -218,16 +215,17 @@ class Database:
         began_s = self.clock.monotonic_s()
         jobs, heard = self._sorted(jobs)
         try:
-            outcomes = self._commit(jobs) if jobs else []
+            outcomes = self._writer.commit(jobs) if jobs else []
         except BaseException as error:
             broken = error
             outcomes = [Outcome(job, error=error) for job in jobs]
         if jobs:
-            self.meters.seen(self.clock.monotonic_s() - began_s, len(jobs), failed=broken is not None)
+            failed = broken is not None or any(isinstance(one.error, StorageFull) for one in outcomes)
+            self.meters.seen(self.clock.monotonic_s() - began_s, len(jobs), failed=failed)
         told = self._with_missed(made_by(outcomes), heard)
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._finish, outcomes, broken, self._ran, told)
+            loop.call_soon_threadsafe(self._finish, outcomes, broken, self._writer.ran, told)
 
     def _hear(self, keys: tuple[str, ...] | None) -> None:
         """Another daemon has committed. What is heard waits in line as what is written does: in order."""
@@ -292,108 +290,3 @@ class Database:
         if committed.events or committed.keys or committed.anything:
             for listener in self._listeners:
                 listener(committed)
-
-    def _commit(self, jobs: Sequence[Job]) -> list[Outcome]:
-        self._ran = []
-        try:
-            if self._writer is None:
-                self._writer = self._writer_engine.connect()
-            connection = self._writer
-            with connection.begin():
-                outcomes = [self._run(connection, job, alone=len(jobs) == 1) for job in jobs]
-                outcomes += self._follow(connection, [o.tx for o in outcomes if o.tx is not None])
-                outcomes += self._attend(connection, [o.tx for o in outcomes if o.tx is not None])
-                if any(o.tx is not None for o in outcomes):
-                    self._say(connection, outcomes)
-                    faults.point("before commit")
-        except DBAPIError as error:
-            self._drop_writer()
-            raise explain(error) or error from error
-        except Refused as refused:
-            if isinstance(refused.__cause__, DBAPIError):
-                self._drop_writer()
-            return [Outcome(jobs[0], error=refused.error)]
-        return outcomes
-
-    def _say(self, connection: sa.Connection, outcomes: Sequence[Outcome]) -> None:
-        """Tell the daemons beside this one what this transaction makes true."""
-        if self._neighbours is None:
-            return
-        made = made_by([outcome for outcome in outcomes if outcome.job.heard is None])
-        if made.events or made.keys:
-            self._neighbours.say(connection, made.events[-1].seq if made.events else 0, made.keys)
-
-    def _drop_writer(self) -> None:
-        """The next commit opens a connection of its own: this one may be in any state."""
-        connection, self._writer = self._writer, None
-        if connection is not None:
-            connection.close()
-
-    def _run(self, connection: sa.Connection, job: Job, *, alone: bool) -> Outcome:
-        tx = Tx(connection, self.clock.now_us(), self._wakes, self._followed)
-        if not alone:
-            say(connection, "SAVEPOINT verb")
-        try:
-            value = job.verb(tx)
-            tx.flush()
-        except Exception as error:
-            if alone:
-                raise Refused(error) from error
-            self._undo(connection, error)
-            known = explain(error) if isinstance(error, DBAPIError) else None
-            return Outcome(job, error=known or error)
-        if not alone:
-            say(connection, "RELEASE verb")
-        return Outcome(job, value, tx=tx)
-
-    def _follow(self, connection: sa.Connection, done: Sequence[Tx]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for key in dict.fromkeys(key for tx in done for key in tx.following):
-            tx = Tx(connection, self.clock.now_us(), self._wakes)
-            say(connection, "SAVEPOINT verb")
-            try:
-                if self._follower is None or not self._follower(tx, key):
-                    tx.touch(key)
-                tx.flush()
-            except Exception as error:
-                # The loop's own pass will meet it again, and is the one to quarantine the key.
-                self._undo(connection, error)
-                tx = Tx(connection, self.clock.now_us(), self._wakes)
-                tx.touch(key)
-                tx.flush()
-            else:
-                say(connection, "RELEASE verb")
-            outcomes.append(Outcome(Job(lambda _: None, None), tx=tx))
-        return outcomes
-
-    def _attend(self, connection: sa.Connection, done: Sequence[Tx]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        if not self._attended:
-            return outcomes
-        for key in dict.fromkeys(key for tx in done for key in tx.keys if key in self._attended):
-            attended = self._attended.get(key)
-            if attended is None:  # it stopped just now
-                continue
-            tx = Tx(connection, self.clock.now_us(), self._wakes)
-            outcome = Outcome(Job(attended.verb, None), attended=key)
-            say(connection, "SAVEPOINT verb")
-            try:
-                outcome.value = attended.verb(tx)
-                tx.flush()
-            except Exception as error:
-                self._undo(connection, error)
-                outcome.error = error
-            else:
-                say(connection, "RELEASE verb")
-                outcome.tx = tx
-            outcomes.append(outcome)
-            self._ran.append((attended, outcome))
-        return outcomes
-
-    def _undo(self, connection: sa.Connection, error: Exception) -> None:
-        """Undo one verb. Where its failure has undone the whole transaction, that failure is everybody's."""
-        try:
-            say(connection, "ROLLBACK TO verb")
-            say(connection, "RELEASE verb")
-        except DBAPIError:
-            raise error from None

@@ -102,6 +102,12 @@ class Tx:
         self.now_us = now_us
         self.events: list[Event] = []
         self.keys: list[str] = []
+        self.moved: set[type[Fact]] = set()
+        """Facts that moved a row."""
+        self.births = 0
+        """Rows that did not exist before, of nouns that have states."""
+        self.ends = False
+        """A verb says that what it writes is for an end, though neither its facts nor its rows tell."""
         self._wakes = wakes
         self._touched: dict[str, None] = {}
         self._followed = followed
@@ -162,6 +168,7 @@ class Tx:
         if written != len(changes):
             msg = f"a {noun.name} row was written by somebody else meanwhile ({kind.__name__})"
             raise ConflictError(msg)
+        self.moved.add(kind)
         self.remember(noun.name, (one.row for one in moved))
         for index, one in enumerate(moved):
             if name:
@@ -183,6 +190,7 @@ class Tx:
         """Insert rows of a noun that has states; ``event`` is recorded for each."""
         if not rows:
             return
+        self.births += len(rows)
         home = _BY_NAME[noun]
         _insert(home.name, tuple(rows[0])).run(self.connection, *rows)
         seqs = self._reserve(len(rows)) if event else range(0)

@@ -23,12 +23,16 @@ from sky.verbs import storages
 from sky.verbs.request_reads import Told
 from sky.wire import requests as wire
 
+ENDING = frozenset({"stop", "down", "cancel"})
+"""Requests that are taken even where there is no room for others."""
+
 
 def submit(tx: Tx, name: str, body: wire.Body, user: str, *, admin: bool = True) -> str:
     """Write a request down; returns its id. ``admin``: all that is stored may be used. Raises NotFound."""
     if not admin:
         storages.ensure_brought(tx, user, body)
     row = _row(tx, name, body, user, r.PENDING)
+    tx.ends = name in ENDING
     tx.add("requests", [row])
     passes.begun(tx, f"requests/{row['id']}")  # so that its loop can take it up in this very transaction
     return row["id"]
