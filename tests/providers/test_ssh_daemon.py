@@ -271,7 +271,7 @@ def test_work_goes_on_while_the_network_is_cut(installed: Place) -> None:
         finally:
             place.network.quick()
     until(lambda: not place.far.agents(), "the agent's processes end")
-    record(cuts=len(cuts), shortest_cut=round(min(cut_s)), outcomes=len(cuts))
+    record(cuts=len(cuts), shortest_cut_s=round(min(cut_s)), outcomes=len(cuts))
 
 
 def _others_go_on(place: Place, compute: sky.Compute, other: sky.Compute) -> None:
