@@ -209,7 +209,10 @@ def test_the_beginning_of_an_id_is_enough_unless_another_one_begins_so_too() -> 
     one, other = str(sky.status()), str(sky.status())
     alike = one[: next(place for place, pair in enumerate(zip(one, other, strict=True)) if len({*pair}) > 1)]
     assert len(alike) >= 4
-    enough = one[: len(alike) + 1]
+    others = {record.request_id for record in sky.api_status(all_status=True)} - {one}
+    assert other in others
+    enough = next(one[:n] for n in range(1, len(one)) if not any(o.startswith(one[:n]) for o in others))
+    assert enough.startswith(alike)
     assert sky.get(enough) == sky.get(one)
     assert [record.request_id for record in sky.api_status(enough)] == [one]
     for ask in (sky.get, sky.stream_and_get, sky.api_cancel):
