@@ -55,12 +55,14 @@ FILES = {
                 print(error, error.hint)
     """,
     "colorsys.py": "def hue(): return 'not of the standard library'",
+    "bare/tone.py": "def tone(): return 'of a folder without __init__.py'",
     "shadow.py": """
         import colorsys, sky
+        from bare.tone import tone
 
         @sky.function
         def work():
-            return colorsys.hue()
+            return f"{colorsys.hue()}, {tone()}"
 
         with sky.Compute(name="local-code", quiet=True) as compute:
             print(work() >> compute)
@@ -153,7 +155,7 @@ def test_code_that_is_in_no_file(run: Run, words: tuple[str, ...], given: str) -
 
 
 def test_a_module_named_like_one_of_the_standard_library(run: Run) -> None:
-    assert run("shadow.py") == "not of the standard library\n"
+    assert run("shadow.py") == "not of the standard library, of a folder without __init__.py\n"
 
 
 def test_cells_of_a_notebook_are_as_they_were_run_last(run: Run) -> None:

@@ -106,9 +106,11 @@ def _folder(module: ModuleType) -> Path:
 
 def _beside(top: ModuleType, folder: Path) -> bool:
     """Whether a module or package lies in a folder itself, and is neither installed nor this one."""
-    file = _file(top)
-    if file is None or top.__name__ in (_OURS, "__main__") or is_installed(top):
+    if top.__name__ in (_OURS, "__main__") or is_installed(top):
         return False
+    file = _file(top)
+    if file is None:  # a package without __init__.py, of every folder of its name
+        return any(Path(place).resolve().parent == folder for place in getattr(top, "__path__", ()))
     place = file.parent if file.name == PACKAGE else file
     return file.suffix == ".py" and place.parent == folder
 
