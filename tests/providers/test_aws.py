@@ -13,6 +13,7 @@ import sys
 import unittest
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from typing import Any
 import pytest
 from tests.providers.aws_cloud import KEYS, AwsCloud, Fails, LosesAnswer, running
 
+from sky.domain import price_list
 from sky.domain.offer import Offer
 from sky.kit.clock import SystemClock
 from sky.providers.aws.config import AwsConfig
 from sky.providers.aws.instances import machine_of
+from sky.providers.aws.offers import SOURCE
 from sky.providers.aws.provider import AwsProvider
 from sky.providers.aws.userdata import user_data
 from sky.providers.base import (
@@ -245,15 +248,23 @@ async def test_prices_are_those_that_aws_tells_before_those_of_the_list(
     cloud: AwsCloud, deployment: str
 ) -> None:
     cloud.prices["us-east-1"] = {"t3.micro": "0.0200000000", "x9.huge": "99.0"}
-    offers = {one.instance_type: one for one in await provider_at(cloud, deployment).offers()}
+    before = datetime.now(UTC)
+    provider = provider_at(cloud, deployment)
+    offers = {one.instance_type: one for one in await provider.offers()}
     assert offers["t3.micro"].on_demand_micro == 20_000
-    assert offers["t3.micro"].specific == {"price_as_of": "now"}
+    days = {day.date().isoformat() for day in (before, datetime.now(UTC))}
+    assert offers["t3.micro"].specific["price_as_of"] in days, "the day on which it was read"
+    assert offers["t3.micro"].specific["price_source"] == SOURCE
     assert offers["t3.small"].on_demand_micro == 20_800
-    assert offers["t3.small"].specific == {"price_as_of": "2025-01"}
+    listed = {"price_as_of": "2025-01", "price_source": price_list.shipped().source}
+    assert offers["t3.small"].specific == listed
     assert set(offers) == {
         f"t3.{size}" for size in ("micro", "small", "medium", "large", "xlarge", "2xlarge")
     }
     assert all(one.spot_micro is not None for one in offers.values())
+    cloud.prices["us-east-1"] = {"t3.micro": "0.0300000000"}
+    again = {one.instance_type: one.on_demand_micro for one in await provider_at(cloud, deployment).offers()}
+    assert again["t3.micro"] == 30_000, "prices that have changed since are taken"
 
 
 async def test_who_may_not_ask_for_prices_has_those_of_the_list(cloud: AwsCloud, deployment: str) -> None:

@@ -25,7 +25,6 @@ from sky.wire import v1
 
 NONE_FIT = "nothing like that is offered; fewer filters or --refresh may show more"
 NONE_ADDED = "no provider was added yet: `sky provider add local --kind local` adds this computer"
-LIVE = "now"
 
 
 @only(
@@ -132,14 +131,14 @@ def _nothing(api: Api, wanted: Filters) -> str:
 
 
 def _tell_dates(shown: Iterable[v1.Offer]) -> None:
-    """Of which date prices are that a provider could not tell by itself."""
-    dated: dict[str, set[str]] = {}
+    """Where prices are from that a provider looked up, and of which date they are."""
+    dated: dict[tuple[str, str], set[str]] = {}
     for one in shown:
-        as_of = one.specific.get("price_as_of")
-        if as_of is not None and as_of != LIVE:
-            dated.setdefault(str(as_of), set()).add(one.provider_name)
-    for as_of in sorted(dated):
-        output.note(f"prices on demand of {', '.join(sorted(dated[as_of]))} are list prices of {as_of}")
+        as_of, source = one.specific.get("price_as_of"), one.specific.get("price_source")
+        if as_of is not None and one.on_demand_price is not None:
+            dated.setdefault((str(as_of), str(source)), set()).add(one.provider_name)
+    for (as_of, source), names in sorted(dated.items()):
+        output.note(f"prices on demand of {', '.join(sorted(names))} are of {as_of}: {source}")
 
 
 app = noun("offers")

@@ -2,8 +2,8 @@
 
 Decides: which price counts: AWS's price list before ours, and on the spot market the highest of a region's
 zones, since a machine may come to be in any. Never: offers a type whose price nobody knows. Follows: where
-the price list may not be asked, the list that comes along is used, and the offer says of which month it is;
-a region that does not answer has no offers for now, and the others have theirs.
+the price list may not be asked, the list that comes along is used, and an offer says where its price is from
+and of when; a region that does not answer has no offers for now, and the others have theirs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +29,7 @@ PRICES_KEPT_S = 24 * 3600
 PRICES_AGAIN_S = 3600
 PRICES_REGION = "us-east-1"
 """AWS answers about the prices of all regions there."""
+SOURCE = "AWS's price list"
 PRODUCTS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -39,6 +41,19 @@ SPOT_PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _MAY_NOT = ("UnauthorizedOperation", "AccessDenied", "not authorized")
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What AWS's price list said of a region: micro-dollars an hour by type, the day on which it did (UTC),
+    and until when that is good."""
+
+    prices: dict[str, int]
+    day: str
+    until_us: int
+
+
+NOTHING = Told({}, "", 0)
+
+
 class Prices:
     """Asks AWS, and keeps what it has said."""
 
@@ -46,7 +61,7 @@ class Prices:
         self._api = api
         self._config = config
         self._clock = clock
-        self._told: dict[str, tuple[int, dict[str, int]]] = {}
+        self._told: dict[str, Told] = {}
 
     async def offers(self, provider_id: str, name: str) -> tuple[Offer, ...]:
         """All offers of all regions that answer. Raises ProviderError when none does."""
@@ -71,17 +86,19 @@ class Prices:
             raise Refused(msg, "invalid_request", field="config.families")
         return tuple(offers)
 
-    async def _region(self, region: str) -> tuple[dict[str, int], dict[str, int]]:
-        """Micro-dollars an hour by type: on demand, as far as AWS has told, and spot."""
+    async def _region(self, region: str) -> tuple[Told, dict[str, int]]:
+        """What AWS has told of prices on demand, and micro-dollars an hour by type on the spot market."""
         spot = await self._spot(region)
-        return (await self._on_demand(region) if self._config.live_prices else {}), spot
+        return (await self._on_demand(region) if self._config.live_prices else NOTHING), spot
 
     def _offers(
-        self, region: str, told: dict[str, int], spot: dict[str, int], provider_id: str, name: str
+        self, region: str, told: Told, spot: dict[str, int], provider_id: str, name: str
     ) -> Iterable[Offer]:
         for kind, row in _types(self._config.families).items():
             listed = row.get(region)
-            price = told.get(kind)
+            price, as_of, source = told.prices.get(kind), told.day, SOURCE
+            if price is None:
+                as_of, source = price_list.as_of(), price_list.current().source
             if price is None and listed is not None and listed.price is not None:
                 price = to_micro(listed.price)
             if price is None and kind not in spot:
@@ -103,7 +120,7 @@ class Prices:
                 region=region,
                 on_demand_micro=price,
                 spot_micro=spot.get(kind),
-                specific={"price_as_of": "now" if kind in told else price_list.as_of()},
+                specific={"price_as_of": as_of, "price_source": source},
             )
 
     async def _spot(self, region: str) -> dict[str, int]:
@@ -129,12 +146,12 @@ class Prices:
         most = self._config.spot_max_usd
         return {kind: micro for kind, micro in prices.items() if most is None or micro <= to_micro(most)}
 
-    async def _on_demand(self, region: str) -> dict[str, int]:
+    async def _on_demand(self, region: str) -> Told:
         """What AWS's price list says, asked for once a day; empty where it cannot be asked."""
-        kept = self._told.get(region)
+        kept = self._told.get(region, NOTHING)
         now_us = self._clock.now_us()
-        if kept is not None and kept[0] > now_us:
-            return kept[1]
+        if kept.until_us > now_us:
+            return kept
         chosen = {**PRODUCTS, "regionCode": region}
         try:
             products = await self._api.pages(
@@ -147,10 +164,11 @@ class Prices:
             )
         except ProviderError:
             # Prices of the list that comes along do instead; before long they are asked for again.
-            told, keep_s = (kept[1] if kept else {}), PRICES_AGAIN_S
+            told = replace(kept, until_us=now_us + PRICES_AGAIN_S * SECOND_US)
         else:
-            told, keep_s = dict(_priced(products)), PRICES_KEPT_S
-        self._told[region] = (now_us + keep_s * SECOND_US, told)
+            day = datetime.fromtimestamp(now_us / SECOND_US, UTC).date().isoformat()
+            told = Told(dict(_priced(products)), day, now_us + PRICES_KEPT_S * SECOND_US)
+        self._told[region] = told
         return told
 
 
