@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -43,6 +43,7 @@ class Held:
     content: bytes
     checksum: str | None
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass
@@ -59,6 +60,8 @@ class FakeS3:
     forgets_checksums: bool = False
     fails: str | None = None
     spoils: str | None = None
+    took: Callable[[], None] | None = None
+    """What happens between an upload and its answer."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def now(self) -> datetime:
@@ -142,20 +145,27 @@ class _Handler(BaseHTTPRequestHandler):
         self, bucket: FakeS3, key: str, asked: dict[str, str], sent: dict[str, str], body: bytes
     ) -> Answer:
         if self.command == "PUT":
-            return _put(bucket, key, sent, body)
+            answer = _put(bucket, key, sent, body)
+            if bucket.took is not None:
+                bucket.took()
+            return answer
         if self.command == "DELETE":
             bucket.objects.pop(key, None)
             return 204, {}, b""
         held = bucket.objects.get(key)
         if held is None:
             raise Refusal(404, "NoSuchKey")
-        headers = {"content-length": str(len(held.content))}
+        content = held.content
+        part = re.fullmatch(r"bytes=([0-9]+)-", sent.get("range", ""))
+        if part is not None:
+            content = content[int(part[1]) :]
+        headers = {"content-length": str(len(content))}
         if held.checksum and sent.get("x-amz-checksum-mode") == "ENABLED":
             headers[CHECKSUM] = held.checksum
         for name in ("content-disposition", "content-type"):
             if f"response-{name}" in asked:
                 headers[name] = asked[f"response-{name}"]
-        return 200, headers, held.content
+        return 200 if part is None else 206, headers, content
 
 
 for _method in ("GET", "HEAD", "PUT", "DELETE"):
@@ -192,6 +202,7 @@ def _page(bucket: FakeS3, asked: dict[str, str]) -> bytes:
         shown = keys[:limit]
         rows = "".join(
             f"<Contents><Key>{escape(quote(key, safe='/'))}</Key>"
+            f"<LastModified>{bucket.objects[key].since:%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
             f"<Size>{len(bucket.objects[key].content)}</Size></Contents>"
             for key in shown
         )

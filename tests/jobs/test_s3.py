@@ -13,6 +13,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,12 +28,15 @@ from tests.jobs.conftest import SETTINGS
 from tests.jobs.s3_double import BUCKET, CHECKSUM, REGION, FakeS3, Held, serving
 from tests.jobs.shop import CATALOGUE, ROOT, Customer, Shop, body, refusal
 
+import sky
 from sky.server.keys import Keys
 
 PREFIX = "made/here"
+CONTENT = "content"
 ENVIRONMENT = {
     "SKY_ARTIFACTS": f"s3://{BUCKET}/{PREFIX}",
     "SKY_ARTIFACTS_REGION": REGION,
+    "SKY_BLOBS": f"s3://{BUCKET}/{CONTENT}",
     "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
     "AWS_SECRET_ACCESS_KEY": "a/secret+key",
     "AWS_EC2_METADATA_DISABLED": "true",
@@ -539,6 +543,36 @@ def test_what_a_bucket_says_is_not_repeated_in_a_jobs_log(with_bucket: Stored) -
     assert "the storage answered 403 SignatureDoesNotMatch" in told
     assert "X-Amz" not in told
     assert customer.ended(job_id)["error"]["code"] == "upload_failed"
+
+
+# ── content ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@sky.function
+def _doubled(content: bytes) -> bytes:
+    return content + content
+
+
+def test_large_arguments_and_results_of_calls_are_in_the_bucket(with_bucket: Stored) -> None:
+    bucket, content = with_bucket.bucket_, os.urandom(400_000)
+    with sky.Compute(nodes=1, url=with_bucket.shop.url, quiet=True) as compute:
+        assert _doubled(content) >> compute == content + content
+        kept = [held for key, held in bucket.objects.items() if key.startswith(f"{CONTENT}/blobs/")]
+        assert any(400_000 < len(held.content) < 500_000 for held in kept)
+        assert any(len(held.content) > 800_000 for held in kept)
+        bucket.fails = "SlowDown"
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                asked = len(bucket.asked)
+                call = pool.submit(lambda: _doubled(content[1:]) >> compute)
+                deadline = time.monotonic() + 40
+                while len(bucket.asked) < asked + 2:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+                bucket.fails = None
+                assert call.result(60) == content[1:] + content[1:], "it was tried again until it was there"
+        finally:
+            bucket.fails = None
 
 
 def test_without_storage_outputs_are_refused_and_everything_else_works(

@@ -22,7 +22,7 @@ from tests.conftest import RunningDaemon, free_port
 from tests.jobs.conftest import SETTINGS
 from tests.jobs.s3_double import BUCKET
 from tests.jobs.shop import CATALOGUE, DEADLINE_S, Shop, body, refusal
-from tests.jobs.test_s3 import ENVIRONMENT, PREFIX, Node, Stored
+from tests.jobs.test_s3 import CONTENT, ENVIRONMENT, PREFIX, Node, Stored, sha256
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from sky.server.keys import Keys
@@ -134,3 +134,30 @@ def test_a_bucket_that_was_away_at_a_jobs_end_has_its_files_when_it_is_back(
         moto.start()
     assert customer.ended(job_id)["status"] == "succeeded"
     assert node.files() == {"/out/file": b"result"}
+
+
+def test_content_is_kept_had_and_outlives_that_the_bucket_was_away(stored: Stored, moto: Moto) -> None:
+    content, http = b"large content" * 100_000, stored.shop.http
+    place = f"/v1/blobs/{sha256(content)}"
+    media = {"content-type": "application/octet-stream"}
+    assert http.put(place, content=content, headers=media).status_code == 201
+    listed = moto.client().list_objects_v2(Bucket=BUCKET, Prefix=f"{CONTENT}/blobs/{sha256(content)}/")
+    assert [one["Size"] for one in listed["Contents"]] == [len(content)]
+    moto.stop()
+    try:
+        other = f"/v1/blobs/{sha256(content[1:])}"
+        for answer in (http.get(place), http.put(other, content=content[1:], headers=media)):
+            assert (answer.status_code, answer.json()["code"]) == (503, "busy"), answer.text
+            assert int(answer.headers["retry-after"]) >= 1
+            assert BUCKET not in answer.text
+        assert http.get("/v1/health/ready").status_code == 200
+        assert http.put(place, content=content, headers=media).status_code == 200
+    finally:
+        moto.start()
+    assert http.get(place).content == content
+    assert http.get(other).status_code == 404
+    for wanted, part in {"1299990-": content[-10:], "10-19": content[10:20]}.items():
+        answer = http.get(place, headers={"range": f"bytes={wanted}"})
+        assert (answer.status_code, answer.content) == (206, part)
+    found = http.get("/admin/v1/garbage").json()
+    assert [one["count"] for one in found["items"] if one["kind"] == "files"] == [0], found

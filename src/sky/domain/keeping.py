@@ -12,6 +12,9 @@ from typing import Final
 DAY_US: Final = 24 * 3600 * 1_000_000
 FRESH_US: Final = 3600 * 1_000_000
 """Content that was used so lately need not be noted as used again."""
+UNWRITTEN_US: Final = 2400 * 1_000_000
+"""How long after it was put into a bucket content may get its row. It is fresh for longer, by more than a
+bucket's clock may be off: none is removed that a row is about to name."""
 UNNAMED_US_MIN: Final = 2 * FRESH_US
 """Content is never removed sooner: whoever has brought it is about to name it."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from sky.domain.errors import Busy
 from sky.domain.keeping import Keeping
 from sky.kit.clock import SECOND_US, Clock
 from sky.reconcile.passes import Done, OuterLoop
@@ -23,6 +24,8 @@ from sky.store.views.garbage import FILES, LOOKS, before_us
 EVERY_US = 6 * 3600 * SECOND_US
 AGAIN_US = SECOND_US // 5
 """When there is more to remove than is removed at once."""
+UNREACHABLE_US = 60 * SECOND_US
+"""When a bucket that did not answer is asked again."""
 QUIET_US = 900 * SECOND_US
 """How long after its start a daemon removes no content: a node may name some that it brought before."""
 
@@ -90,6 +93,8 @@ class Collect(OuterLoop):
             gone = await self._blobs.remove_files([sha256 for sha256, _ in some], now_us)
         except OSError as error:
             return Done(f"files could not be removed: {error}", now_us + EVERY_US)
+        except Busy as error:
+            return Done(f"objects could not be removed: {error.message}", now_us + UNREACHABLE_US)
         if not gone:
             return Done("every file is known", now_us + EVERY_US)
         return Done(f"removed {gone} files of {len(strays)}", now_us + AGAIN_US)

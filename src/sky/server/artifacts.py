@@ -1,4 +1,4 @@
-"""Where the files of paid jobs are kept: in the state folder, in a bucket, or nowhere.
+"""Where large content and the files of paid jobs are kept: in the state folder, in a bucket, or nowhere.
 
 Decides: which part serves which setting. Never: looks at a file.
 Follows: what only a bucket needs is loaded only where one is configured.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sky.api.jobs.files import SignedFiles
 from sky.api.selling import Storage
@@ -17,7 +18,12 @@ from sky.server.keys import Keys
 from sky.server.setting_rules import NO_ARTIFACTS
 from sky.server.settings import Settings, SettingsError
 from sky.store.artifact_folder import ArtifactFolder
+from sky.store.blobs import Blobs
+from sky.store.db import Database
 from sky.store.sigv4 import NoCredentialsError
+
+if TYPE_CHECKING:
+    from sky.store.s3 import Bucket
 
 REGION = "us-east-1"
 
@@ -48,8 +54,25 @@ def terms_of(chosen: Settings) -> Terms:
     return Terms(chosen.artifact_days * DAY_US, chosen.job_log_days * DAY_US)
 
 
+def blobs_of(chosen: Settings, clock: Clock, db: Database) -> Blobs:
+    """The content of a database, where those settings want it. Raises SettingsError."""
+    shared = chosen.shared_folder is not None
+    bucket = None
+    if chosen.blob_bucket is not None:
+        from sky.store.blob_bucket import BlobBucket
+
+        bucket = BlobBucket(_bucket(chosen, "blobs", chosen.blob_bucket, clock))
+    return Blobs(db, chosen.shared / "blobs", full_sync=chosen.full_sync, shared=shared, bucket=bucket)
+
+
 def _in_bucket(chosen: Settings, where: tuple[str, str], clock: Clock) -> Kept:
     from sky.store.artifact_bucket import ArtifactBucket
+
+    bucket = ArtifactBucket(_bucket(chosen, "artifacts", where, clock))
+    return Kept(bucket, bucket)
+
+
+def _bucket(chosen: Settings, setting: str, where: tuple[str, str], clock: Clock) -> Bucket:
     from sky.store.s3 import Bucket, Place
     from sky.store.s3_credentials import Chain
 
@@ -57,8 +80,7 @@ def _in_bucket(chosen: Settings, where: tuple[str, str], clock: Clock) -> Kept:
     try:
         region = chosen.artifacts_region or chain.region() or REGION
     except NoCredentialsError as error:
-        msg = f"artifacts: {chosen.artifacts} cannot be used: {error}"
+        msg = f"{setting}: s3://{where[0]} cannot be used: {error}"
         raise SettingsError(msg) from error
     place = Place(*where, region=region, endpoint=chosen.artifacts_endpoint)
-    bucket = ArtifactBucket(Bucket(place, clock, chain.now))
-    return Kept(bucket, bucket)
+    return Bucket(place, clock, chain.now)

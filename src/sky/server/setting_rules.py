@@ -66,12 +66,9 @@ def _check_address(settings: Settings) -> None:
 
 
 def _check_artifacts(settings: Settings) -> None:
-    where = settings.artifacts
-    prefix = (settings.bucket or ("", ""))[1].rstrip("/")
-    strange = prefix and any(part in ("", ".", "..") for part in prefix.split("/"))
-    if strange or (where not in (None, NO_ARTIFACTS) and settings.bucket is None):
-        msg = f"artifacts: {where!r} is neither s3://bucket nor s3://bucket/prefix nor {NO_ARTIFACTS}"
-        raise SettingsError(msg)
+    if settings.artifacts != NO_ARTIFACTS:
+        _check_bucket("artifacts", settings.artifacts, settings.bucket, f" nor {NO_ARTIFACTS}")
+    _check_bucket("blobs", settings.blobs, settings.blob_bucket)
     if settings.artifacts_endpoint is not None and not _ENDPOINT.fullmatch(settings.artifacts_endpoint):
         msg = f"artifacts_endpoint: {settings.artifacts_endpoint!r} is not https://host or http://host:port"
         raise SettingsError(msg)
@@ -79,8 +76,16 @@ def _check_artifacts(settings: Settings) -> None:
     if region is not None and not re.fullmatch(r"[a-z0-9-]{1,64}", region):
         msg = f"artifacts_region: {region!r} is not the name of a region"
         raise SettingsError(msg)
-    if settings.bucket is not None and find_spec("botocore") is None:
-        msg = f"artifacts: {where} needs the extra s3; install it with `pip install 'skyfleet[s3]'`"
+
+
+def _check_bucket(name: str, said: str | None, bucket: tuple[str, str] | None, others: str = "") -> None:
+    prefix = (bucket or ("", ""))[1].rstrip("/")
+    strange = prefix and any(part in ("", ".", "..") for part in prefix.split("/"))
+    if strange or (said is not None and bucket is None):
+        msg = f"{name}: {said!r} is neither s3://bucket nor s3://bucket/prefix{others}"
+        raise SettingsError(msg)
+    if bucket is not None and find_spec("botocore") is None:
+        msg = f"{name}: {said} needs the extra s3; install it with `pip install 'skyfleet[s3]'`"
         raise SettingsError(msg)
 
 

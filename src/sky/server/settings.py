@@ -95,6 +95,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "and this computer's nodes. Unset: the state folder."
         ),
     ] = None
+    blobs: Annotated[
+        str | None,
+        Meta(
+            description="Where large content (code, arguments, results) is kept: `s3://bucket/prefix`. "
+            "Unset: in the state folder. See docs/operating.md."
+        ),
+    ] = None
     blob_bytes_max: Annotated[int, Meta(ge=1, description="Largest blob in bytes.")] = 5 * 1024**3
     body_bytes_max: Annotated[int, Meta(ge=1024, description="Largest JSON body in bytes.")] = 8 * 1024**2
     stop_seconds: Annotated[
@@ -212,10 +219,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     artifacts_endpoint: Annotated[
-        str | None, Meta(description="Address of an S3-compatible store. Unset: AWS, in the bucket's region.")
+        str | None,
+        Meta(
+            description="Address of an S3-compatible store, for artifacts and blobs. Unset: AWS, in the "
+            "bucket's region."
+        ),
     ] = None
     artifacts_region: Annotated[
-        str | None, Meta(description="Region of the bucket. Unset: as for AWS's own tools, or us-east-1.")
+        str | None,
+        Meta(
+            description="Region of the buckets of artifacts and blobs. Unset: as for AWS's own tools, or "
+            "us-east-1."
+        ),
     ] = None
     artifact_days: Annotated[
         int, Meta(ge=1, le=36_500, description="How many days a job's files are kept after their upload.")
@@ -273,8 +288,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bucket(self) -> tuple[str, str] | None:
         """The bucket of artifacts and the prefix in it, which ends in a slash or is empty."""
-        found = None if self.artifacts is None else _BUCKET.fullmatch(self.artifacts)
-        return None if found is None else (found[1], f"{found[2]}/" if found[2] else "")
+        return _bucket(self.artifacts)
+
+    @property
+    def blob_bucket(self) -> tuple[str, str] | None:
+        """The bucket of blobs, likewise."""
+        return _bucket(self.blobs)
 
     @property
     def shared(self) -> Path:
@@ -297,6 +316,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9_-][A-Za-z0-9._/-]{0,199}?))?/?")
+
+
+def _bucket(text: str | None) -> tuple[str, str] | None:
+    found = None if text is None else _BUCKET.fullmatch(text)
+    return None if found is None else (found[1], f"{found[2]}/" if found[2] else "")
 
 
 def load(given: Mapping[str, str | None], environ: Mapping[str, str] = os.environ) -> Settings:

@@ -49,7 +49,7 @@ from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
 from sky.reconcile.watch import Watch
 from sky.reconcile.webhooks import Webhooks
-from sky.server.artifacts import storage_of, terms_of
+from sky.server.artifacts import blobs_of, storage_of, terms_of
 from sky.server.keys import Keys
 from sky.server.listing import Listing
 from sky.server.selling import bridge_of, sealing_of, selling_of
@@ -89,8 +89,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     keys = Keys(settings.shared)
     holder = holder_of(settings.home)
     db = _database(settings, clock, holder)
-    shared = settings.shared_folder is not None
-    blobs = Blobs(db, settings.shared / "blobs", full_sync=settings.full_sync, shared=shared)
+    blobs = blobs_of(settings, clock, db)
     context = Context(settings.shared, deployment_of(keys), clock, base_url)
     masks = Masks([keys.token])
     masks.add_named(os.environ)

@@ -14,7 +14,8 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NoReturn
+from pathlib import Path
+from typing import BinaryIO, NoReturn
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -24,7 +25,15 @@ from yarl import URL
 from sky.domain.job_errors import JobRefused
 from sky.kit.clock import SECOND_US, Clock
 from sky.store import s3_xml
-from sky.store.sigv4 import Credentials, NoCredentialsError, Wanted, full_url, presigned, signed_headers
+from sky.store.sigv4 import (
+    UNSIGNED,
+    Credentials,
+    NoCredentialsError,
+    Wanted,
+    full_url,
+    presigned,
+    signed_headers,
+)
 
 CONNECT_S = 5.0
 REQUEST_S = 30.0
@@ -37,6 +46,7 @@ PAGE_KEYS_MAX = 1_000
 CHUNK_BYTES = 1024**2
 AGAIN_S = 5.0
 CHECKSUM = "x-amz-checksum-sha256"
+BYTES = "application/octet-stream"
 
 _log = structlog.get_logger(__name__)
 
@@ -97,6 +107,25 @@ class Line:
                 digest.update(chunk)
         return digest.hexdigest()
 
+    async def read(self, key: str, start: int) -> AsyncGenerator[bytes]:
+        """What is at a key from a byte on, in pieces; none where nothing is."""
+        headers = {"range": f"bytes={start}-"} if start else {}
+        async with self._ask("GET", key, headers=headers, missing=True) as answer:
+            if answer.status == 404:
+                return
+            if start and answer.status != 206:
+                unavailable("it gives no part of an object", key=key)
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                yield chunk
+
+    async def put_file(self, key: str, path: Path, sha256: str, size: int) -> None:
+        """Write a file's content, whose hash and size are known; what has others is refused by the bucket."""
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+        headers = {"content-length": str(size), "content-type": BYTES, CHECKSUM: checksum}
+        with await asyncio.to_thread(path.open, "rb") as file:
+            async with self._ask("PUT", key, headers=headers, body=file, digest=sha256):
+                return
+
     async def put(self, key: str, body: bytes, media: str) -> None:
         """Write an object, over what was there."""
         async with self._ask("PUT", key, headers={"content-type": media}, body=body):
@@ -124,7 +153,7 @@ class Line:
             page = s3_xml.page_of(body)
         except s3_xml.UnreadableError as error:
             unavailable(str(error))
-        return s3_xml.Page({key.removeprefix(own): size for key, size in page.sizes.items()}, page.after)
+        return page.without(own)
 
     @asynccontextmanager
     async def _ask(
@@ -134,11 +163,15 @@ class Line:
         *,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        body: bytes | BinaryIO = b"",
+        digest: str | None = None,
         missing: bool = False,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """``digest``: the SHA-256 of a body that is a file."""
         wanted = Wanted(method, self._bucket.url_of(key), query or {}, headers or {})
-        signed = await self._bucket.sign(wanted, body)
+        if isinstance(body, bytes):
+            digest = hashlib.sha256(body).hexdigest()
+        signed = await self._bucket.sign(wanted, digest or UNSIGNED)
         try:
             async with self._session.request(
                 method,
@@ -192,10 +225,10 @@ class Bucket:
     def _over(self, known: Credentials) -> bool:
         return known.until_us is not None and known.until_us <= self._clock.now_us() + SECOND_US
 
-    async def sign(self, wanted: Wanted, body: bytes) -> dict[str, str]:
-        """The headers with which a request is made now."""
+    async def sign(self, wanted: Wanted, digest: str) -> dict[str, str]:
+        """The headers with which a request is made now, whose body has that hash."""
         by = await self.credentials()
-        return signed_headers(wanted, body, by, self.place.region, self._clock.now_us())
+        return signed_headers(wanted, digest, by, self.place.region, self._clock.now_us())
 
     def address(self, wanted: Wanted, by: Credentials, until_us: int) -> str:
         """Where anybody may make that request until then, or until our credentials expire."""

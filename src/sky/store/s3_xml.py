@@ -7,6 +7,7 @@ Follows: an answer that is not what it should be is an error, never an empty lis
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Never
 from urllib.parse import unquote
 from xml.parsers import expat
@@ -20,10 +21,18 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some keys with their sizes in bytes; ``after`` is where the next page begins (None: there is none)."""
+    """Some keys with their sizes in bytes and since when they are there, where that is told; ``after`` is
+    where the next page begins (None: there is none)."""
 
     sizes: dict[str, int]
     after: str | None
+    since_us: dict[str, int] = field(default_factory=dict[str, int])
+
+    def without(self, prefix: str) -> Page:
+        """The same keys as they are within a prefix."""
+        sizes = {key.removeprefix(prefix): size for key, size in self.sizes.items()}
+        since_us = {key.removeprefix(prefix): at_us for key, at_us in self.since_us.items()}
+        return Page(sizes, self.after, since_us)
 
 
 @dataclass
@@ -52,7 +61,9 @@ class _Reader:
 def page_of(body: bytes) -> Page:
     """A page of a list. Raises UnreadableError."""
     sizes: dict[str, int] = {}
+    since_us: dict[str, int] = {}
     key = after = None
+    at_us: int | None = None
     truncated = False
     root = ""
     for path, text in _elements(body):
@@ -64,7 +75,12 @@ def page_of(body: bytes) -> Page:
                 if key is None or not text.isdigit():
                     raise UnreadableError("the storage listed a size that belongs to no key")
                 sizes[key] = int(text)
-                key = None
+            case "Contents/LastModified":
+                at_us = _moment_us(text)
+            case "Contents":
+                if key is not None and at_us is not None:
+                    since_us[key] = at_us
+                key = at_us = None
             case "IsTruncated":
                 truncated = text == "true"
             case "NextContinuationToken":
@@ -75,7 +91,14 @@ def page_of(body: bytes) -> Page:
         raise UnreadableError("the storage's answer is no list")
     if truncated and not after:
         raise UnreadableError("the storage's list goes on, and does not say where")
-    return Page(sizes, after if truncated else None)
+    return Page(sizes, after if truncated else None, since_us)
+
+
+def _moment_us(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1_000_000)
+    except ValueError:
+        raise UnreadableError("the storage listed a moment that is none") from None
 
 
 def error_code(body: bytes) -> str | None:

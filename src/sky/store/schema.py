@@ -289,6 +289,7 @@ blobs = sa.Table(
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("content", sa.LargeBinary),
     _us("created_us", required=True),
+    sa.Column("place", sa.String(128)),
 )
 
 providers = sa.Table(

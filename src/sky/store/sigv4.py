@@ -70,10 +70,10 @@ def presigned(wanted: Wanted, by: Credentials, region: str, now_us: int, expires
     return f"{wanted.url}?{_query(query)}&X-Amz-Signature={signature}"
 
 
-def signed_headers(wanted: Wanted, body: bytes, by: Credentials, region: str, now_us: int) -> dict[str, str]:
-    """The headers with which that request is made now, the given ones among them."""
+def signed_headers(wanted: Wanted, digest: str, by: Credentials, region: str, now_us: int) -> dict[str, str]:
+    """The headers with which that request is made now, the given ones among them; ``digest`` is the SHA-256
+    of its body."""
     moment = _moment(now_us)
-    digest = hashlib.sha256(body).hexdigest()
     more = {"x-amz-content-sha256": digest, "x-amz-date": moment}
     if by.token is not None:
         more["x-amz-security-token"] = by.token

@@ -55,6 +55,12 @@ class Spool:
     async def open(cls, folder: Path) -> Spool:
         return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
 
+    @property
+    def path(self) -> Path:
+        """Where it is, until it is kept or discarded."""
+        assert self._path is not None
+        return Path(self._path)
+
     async def take(self, piece: bytearray, digest: Hash) -> None:
         """Begin to write a piece, once the one before is written."""
         await self.settle()

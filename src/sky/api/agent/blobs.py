@@ -35,7 +35,7 @@ async def read_blob(request: Request[Any, Any, Any], sha256: str) -> ASGIRespons
     content = await blobs.get(_name(sha256))
     if content.inline is not None:
         return Whole(content.inline, media=BYTES)
-    return Streamed(blobs.read(content), media=BYTES, length=content.size)
+    return Streamed(await blobs.begin(content), media=BYTES, length=content.size)
 
 
 @put("/agent/v1/blobs/{sha256:str}", include_in_schema=False)

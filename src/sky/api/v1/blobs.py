@@ -69,10 +69,10 @@ async def put_blob(ask: Ask, sha256: Sha256) -> ASGIResponse:
 async def get_blob(ask: Ask, sha256: Sha256) -> ASGIResponse:
     """Read stored content, or a range of its bytes."""
     content = await ask.unit.blobs.get(sha256)
-    return serve(ask, content)
+    return await serve(ask, content)
 
 
-def serve(ask: Ask, content: Content) -> ASGIResponse:
+async def serve(ask: Ask, content: Content) -> ASGIResponse:
     """The answer that carries ``content``."""
     tag = f'"{content.sha256}"'
     headers = {"etag": tag, "accept-ranges": "bytes"}
@@ -87,7 +87,7 @@ def serve(ask: Ask, content: Content) -> ASGIResponse:
     if content.inline is not None:
         body = content.inline[start:end]
         return Whole(body, media=media, status=status, headers=headers.items())
-    pieces = until(ask.unit.blobs.read(content, start), end - start)
+    pieces = until(await ask.unit.blobs.begin(content, start), end - start)
     return Streamed(pieces, media=media, status=status, headers=headers, length=end - start)
 
 

@@ -287,7 +287,7 @@ async def get_result(ask: Ask, task_id: str, query: ResultWait) -> ASGIResponse:
     if ended.content is not None or ended.sha256 is None:
         return Whole(ended.content or b"", media=media, headers=headers.items())
     content = await ask.unit.blobs.get(ended.sha256)
-    return Streamed(ask.unit.blobs.read(content), media=media, headers=headers, length=content.size)
+    return Streamed(await ask.unit.blobs.begin(content), media=media, headers=headers, length=content.size)
 
 
 async def _ending(ask: Ask, task_id: str, wait_s: float) -> Ended | None:
