@@ -16,7 +16,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 ABOVE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+)((?:#[^)\s]*)?)\)")
 
 
 def pages_of(folder: str) -> list[str]:
@@ -59,7 +59,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def moved(link: re.Match[str]) -> str:
         goal = posixpath.normpath(posixpath.join(here, link[2]))
-        goal = goal.removeprefix("docs/") if goal not in ABOVE else goal
-        return f"{link[1]}{posixpath.relpath(goal, posixpath.dirname(place) or '.')}{link[3]}"
+        if goal not in ABOVE and not goal.startswith("docs/"):
+            return f"{link[1]} (`{goal}`)"  # a file of the project that is no page
+        there = posixpath.relpath(goal.removeprefix("docs/"), posixpath.dirname(place) or ".")
+        return f"[{link[1]}]({there}{link[3]})"
 
     return LINK.sub(moved, markdown)

@@ -31,7 +31,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE_PATH = re.compile(r"`((?:src|tests|docs|scripts|examples|bench|requirements|packaging)/[\w./-]*\w)`")
 COMMAND = re.compile(rf"(?:(?:^|(?<=\$\())sky |(?<= )sky (?=(?:{'|'.join(NOUNS)})\b)).*")
-KINDS = {"python", "json", "toml", "yaml", "sh", "bash", "console", "text", "ini", "csv"}
+KINDS = {"python", "py", "json", "toml", "yaml", "sh", "bash", "console", "text", "ini", "csv"}
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 
 
@@ -108,7 +108,7 @@ def test_commands_and_their_options_exist() -> None:
 def read(kind: str, text: str) -> None:
     """Read a block as what it says it is. Raises what its reader does."""
     match kind:
-        case "python":
+        case "python" | "py":
             compile(text, "<block>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         case "json":
             json.loads(text)

@@ -1,0 +1,125 @@
+"""Types a page of docs/: saves its files, runs its commands in order, and compares what they print.
+
+Decides: what a page's blocks mean. A block behind a line that ends with "`NAME`:" is that file. In a
+``console`` each line behind ``$ `` is typed, and what follows is what it prints: ``…`` stands for anything,
+on a line of its own for any lines. Other ``python`` is one program, which says behind ``# →`` what it prints.
+Never: changes a command. Follows: what a page shows is what its reader sees.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.cli.conftest import Ended, Sky
+
+BLOCK = re.compile(r"(?:`([\w./-]+)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL)
+TYPED = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+KEPT = re.compile(r"(?:export )?(\w+)=\$\((.*)\)", re.DOTALL)
+SAID = re.compile(r"export (\w+)=(\S*)")
+SHELL = set("|;&<>*")
+WAIT_S = 100.0
+USUAL = "http://127.0.0.1:7590"
+
+
+@dataclass
+class Typist:
+    """Somebody with a folder, who speaks to one daemon; ``said`` are the variables that they have set."""
+
+    sky: Sky
+    url: str
+    said: dict[str, str] = field(default_factory=dict)
+
+    def page(self, path: Path) -> None:
+        """Do what a page says, from top to bottom."""
+        program: list[str] = []
+        for name, kind, body in BLOCK.findall(path.read_text(encoding="utf-8")):
+            if name:
+                (self.sky.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.sky.folder / name).write_text(body, encoding="utf-8")
+            elif kind == "python":
+                program.append(body)
+            elif kind == "console":
+                self.program(program)
+                for command, shown in steps(body):
+                    self.step(command, shown)
+        self.program(program)
+
+    def program(self, blocks: list[str]) -> None:
+        """Run what was collected, and forget it."""
+        text = "\n".join(blocks)
+        blocks.clear()
+        if text:
+            ended = self.run([sys.executable, "-c", text]).check()
+            assert ended.out.splitlines() == re.findall(r"# → (.*)$", text, re.MULTILINE), ended.err
+
+    def step(self, command: str, shown: list[str]) -> None:
+        """Type one command."""
+        command = command.replace("\\\n", " ")
+        if (said := SAID.fullmatch(command)) is not None and "$(" not in command:
+            self.said[said[1]] = said[2]
+            return
+        kept = KEPT.fullmatch(command)
+        ended = self.typed(kept[2] if kept else command)
+        refused = any(line.startswith("error: ") for line in shown)
+        assert (ended.code != 0) == refused, f"{command}\n{ended.out}{ended.err}"
+        if kept:
+            self.said[kept[1]] = ended.out.strip()
+        compare(command, shown, "" if kept else ended.out, ended.err, self.url)
+
+    def typed(self, command: str) -> Ended:
+        quoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
+        if command.startswith("sky ") and not SHELL & set(quoted) and "$(" not in command:
+            words = list(self.words(command))[1:]
+            return self.sky(*words, timeout_s=WAIT_S, **self.said)
+        return self.run(["bash", "-euo", "pipefail", "-c", command])
+
+    def words(self, command: str) -> Iterator[str]:
+        """The words of a command as a shell makes them: in single quotes nothing is filled in."""
+        for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+", command):
+            parts = re.findall(r"'[^']*'|\"[^\"]*\"|[^'\"]+", word)
+            yield "".join(part[1:-1] if part[0] == "'" else self.filled(part.strip('"')) for part in parts)
+
+    def filled(self, text: str) -> str:
+        return re.sub(r"\$(\w+)", lambda name: self.said.get(name[1], ""), text)
+
+    def run(self, words: list[str]) -> Ended:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            words,
+            cwd=self.sky.folder,
+            env={**self.sky.environment, "PATH": path, **self.said},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def steps(body: str) -> Iterator[tuple[str, list[str]]]:
+    """Each command of a console, with the lines that are shown below it."""
+    parts = TYPED.split(body)
+    for command, shown in zip(parts[1::2], parts[2::2], strict=True):
+        yield command, shown.strip("\n").splitlines()
+
+
+def compare(command: str, shown: list[str], out: str, err: str, url: str) -> None:
+    """What is shown is printed, and nothing else on standard output."""
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    told = lines + [" ".join(line.split()) for line in err.splitlines()]
+    story = f"{command}\nshown: {shown}\nprinted: {out}\nbeside it: {err}"
+    wanted = [" ".join(line.split()).replace(USUAL, url) for line in shown if line != "…"]
+    patterns = [re.compile(".*".join(map(re.escape, line.split("…")))) for line in wanted]
+    for line, pattern in zip(wanted, patterns, strict=True):
+        assert any(pattern.fullmatch(one) for one in told), f"{line!r} is not printed by {story}"
+    if "…" in shown:
+        assert told, f"nothing is printed by {story}"
+        return
+    spare = [one for one in lines if not any(pattern.fullmatch(one) for pattern in patterns)]
+    assert not spare, f"{spare} is not shown by {story}"
