@@ -13,7 +13,9 @@ import fnmatch
 import json
 import pickle
 import re
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Self
@@ -105,9 +107,13 @@ class Failure(Exception):
 
 
 class SkypilotServer:
-    """Clusters by name, and requests by id. ``launch_fails``, ``down_fails``: what such requests end with."""
+    """Clusters by name, and requests by id. ``launch_fails``, ``down_fails``: what such requests end with.
+
+    ``on_up`` and ``on_end`` are what makes a machine of a cluster: they are told its name, and its task."""
 
     def __init__(self) -> None:
+        self.on_up: Callable[[str, Item], None] = lambda _name, _task: None
+        self.on_end: Callable[[str], None] = lambda _name: None
         self.version = "0.14.1"
         self.clouds = ["AWS", "GCP"]
         self.authorization: str | None = None
@@ -377,6 +383,7 @@ class SkypilotServer:
                 del self.clusters[name]
             raise failure
         cluster.update(status="UP", cluster_ever_up=True)
+        self.on_up(name, task)
         return {"job_id": 1, "handle": cluster["handle"]}
 
     async def _down(self, body: Item, _: Item) -> None:
@@ -393,6 +400,27 @@ class SkypilotServer:
             raise Failure("ClusterDoesNotExist", f"Cluster {body['cluster_name']!r} does not exist.")
         if self.down_fails:
             raise self.down_fails.pop(0)
+        self.on_end(body["cluster_name"])
+
+
+@contextmanager
+def running_beside(server: SkypilotServer) -> Iterator[SkypilotServer]:
+    """The server in a thread of its own, for a daemon that is another process."""
+    begun, ended = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with server:
+            begun.set()
+            await asyncio.to_thread(ended.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="skypilot")
+    thread.start()
+    try:
+        assert begun.wait(10)
+        yield server
+    finally:
+        ended.set()
+        thread.join(20)
 
 
 def _task(text: str) -> Item:

@@ -10,9 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,8 +18,9 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Sky
-from tests.conftest import DIES_WITH_US, STARTER, RunningDaemon, free_port
+from tests.conftest import RunningDaemon, free_port
 from tests.providers.aws_cloud import KEYS, AwsCloud, Fails, LosesAnswer, running
+from tests.providers.machines import Machines
 
 import sky
 from sky.providers.aws.userdata import METADATA
@@ -38,16 +36,11 @@ def node_folder() -> str:
     return os.environ["HOME"] + "|" + str(Path.cwd())
 
 
-class Machines:
-    """What runs on the machines of an account: each has a disk, and the processes of a node while it runs."""
+class Instances(Machines):
+    """Instances of the account: each does what its user data says."""
 
-    def __init__(self, disks: Path) -> None:
-        self.disks = disks
-        self.metadata = METADATA
-        """Where they ask about themselves."""
-        self.environment: dict[str, str] = {}
-        """What else is in the environment of all that runs on them."""
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+    metadata = METADATA
+    """Where they ask about themselves."""
 
     def begin(self, machine: str, told: bytes) -> None:
         """The machine starts."""
@@ -55,50 +48,19 @@ class Machines:
         home.mkdir(exist_ok=True)
         text = gzip.decompress(told) if told.startswith(b"\x1f\x8b") else told
         (home / "now").write_bytes(text.replace(METADATA.encode(), self.metadata.encode()))
-        tag = text.decode().partition("export SKY_AGENT_NODE=")[2].partition("\n")[0]
-        node = home / "skyfleet/nodes" / tag
-        node.mkdir(parents=True)
-        (node / "venv").symlink_to(Path(sys.prefix))
-        with open(home / "log", "ab") as log:
-            begun = STARTER.submit(
-                subprocess.Popen,
-                [*DIES_WITH_US, "sh", str(home / "now"), "node"],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={"PATH": os.environ["PATH"], "HOME": str(home), **self.environment},
-            )
-            self._running[machine] = begun.result()
-
-    def end(self, machine: str) -> None:
-        """The machine stops; its disk stays."""
-        running = self._running.pop(machine, None)
-        if running is not None:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                try:
-                    os.killpg(running.pid, number)
-                    running.wait(10)
-                except (ProcessLookupError, subprocess.TimeoutExpired):
-                    continue
-
-    def said(self) -> str:
-        """What all of them have said, to be shown where a test fails."""
-        return "\n".join(log.read_text(errors="replace")[-2000:] for log in self.disks.glob("*/log"))
-
-    def close(self) -> None:
-        for machine in list(self._running):
-            self.end(machine)
+        node = text.decode().partition("export SKY_AGENT_NODE=")[2].partition("\n")[0]
+        self.run(machine, node, ["sh", str(home / "now"), "node"], {})
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    one = Machines(tmp_path_factory.mktemp("disks"))
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instances]:
+    one = Instances(tmp_path_factory.mktemp("disks"))
     yield one
     one.close()
 
 
 @pytest.fixture(scope="module")
-def cloud(machines: Machines) -> Iterator[AwsCloud]:
+def cloud(machines: Instances) -> Iterator[AwsCloud]:
     with running() as account:
         account.on_run, account.on_end = machines.begin, machines.end
         machines.metadata = account.url
@@ -144,8 +106,9 @@ def states(cloud: AwsCloud, region: str = "us-east-1") -> list[str]:
 def test_a_call_runs_on_a_machine_that_was_bought_and_nothing_is_left(
     cloud: AwsCloud, daemon: RunningDaemon, skyc: Sky, machines: Machines
 ) -> None:
-    offers = skyc("offers", "--kind", "aws").check().out
-    assert "t3.micro" in offers
+    offers = skyc("offers", "--kind", "aws").check()
+    assert "t3.micro" in offers.out
+    assert "prices on demand of ours are of 2025-01: public list prices" in offers.err
     with sky.Compute(
         provider="aws", cpus=1, url=daemon.url, name="bought", quiet=True, delete_on_exit=True
     ) as compute:

@@ -23,7 +23,7 @@ from tests.providers import aws_cloud
 from tests.providers.aws_cloud import KEYS, AwsCloud
 from tests.providers.container_engine import Boxes
 from tests.providers.sshd import Sshd, make_key, serving
-from tests.providers.test_aws_node import Machines
+from tests.providers.test_aws_node import Instances
 
 import sky
 
@@ -45,15 +45,15 @@ PRICE = {"ssh": 0.25, "aws": 0.0104}
 
 
 @pytest.fixture(scope="module")
-def machines(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    one = Machines(tmp_path_factory.mktemp("disks"))
+def machines(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instances]:
+    one = Instances(tmp_path_factory.mktemp("disks"))
     one.environment = boxes.podman.environment
     yield one
     one.close()
 
 
 @pytest.fixture(scope="module")
-def cloud(machines: Machines) -> Iterator[AwsCloud]:
+def cloud(machines: Instances) -> Iterator[AwsCloud]:
     with aws_cloud.running() as account:
         account.on_run, account.on_end = machines.begin, machines.end
         yield account
@@ -167,7 +167,11 @@ def _so_does_a_paid_job(place: Sky, boxes: Boxes) -> None:
     where = {"cloud": "aws", "region": "us-east-1"}
     data = {one["type"]: one["data"] for one in json.loads(events)["data"]}
     reason = "ssh in pool had none for it; container had none for it"
-    assert data["job.failover"] == {"from": {**where, "cloud": "ssh"}, "to": where, "reason": reason}
+    assert data["job.failover"] == {
+        "from": {"cloud": "ssh", "region": ""},
+        "to": where,
+        "reason": reason,
+    }
     assert data["job.placed"] == {**where, "instance_type": "t3.micro"}
     assert not [word for word in ("hour", "0.25", "0.0104", "near", "max_nodes") if word in events]
     told = place("why", job["id"], "--events", "60").check().out

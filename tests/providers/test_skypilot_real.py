@@ -16,6 +16,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,7 +51,7 @@ pytestmark = [
     ),
 ]
 T = TypeVar("T")
-UP_S, TRIES, BEFORE = 300, 40, 4
+UP_S, TRIES = 300, 40
 NAMES = Names("real")
 CATALOGUE = """\
 InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
@@ -64,6 +65,18 @@ from sky.clouds.cloud import CloudCapability
 known.set_enabled_clouds(["Lambda"], CloudCapability.COMPUTE, "default")
 known.set_allowed_clouds(check._get_workspace_allowed_clouds("default"), "default")
 """
+HOLDING = """\
+import time
+from pathlib import Path
+from sky import admin_policy
+class Policy(admin_policy.AdminPolicy):
+    @classmethod
+    def validate_and_mutate(cls, asked):
+        while (Path.home() / "hold").exists():
+            time.sleep(0.05)
+        return admin_policy.MutatedUserRequest(task=asked.task, skypilot_config=asked.skypilot_config)
+"""
+"""What a server may have its operator's say on launches asked for; this one takes its time, where told."""
 HANDLE = """\
 import sky
 from sky.backends.cloud_vm_ray_backend import CloudVmRayResourceHandle
@@ -89,7 +102,8 @@ class Real:
     @property
     def environment(self) -> dict[str, str]:
         path = f"{self.home}/bin:{self.python.parent}:/usr/bin:/bin"
-        return {"HOME": str(self.home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "PATH": path}
+        own = {"HOME": str(self.home), "PATH": path, "PYTHONPATH": str(self.home / "policies")}
+        return {**own, "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
 
     def run(self, program: str, *arguments: str) -> str:
         """Have a program say something to its database, as the server itself would."""
@@ -122,9 +136,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Real:
     python = Path(cache) / "skypilot/bin/python"
     assert python.exists(), f"{python} is not there: run bench/peers with the same SKY_BENCH_CACHE"
     home, port = tmp_path_factory.mktemp("skypilot"), free_port()
-    for name, text in (("lambda/vms.csv", CATALOGUE), ("common/accelerators.csv", ACCELERATORS)):
-        (home / ".sky/catalogs/v8" / name).parent.mkdir(parents=True)
-        (home / ".sky/catalogs/v8" / name).write_text(text)
+    for name, text in (
+        (".sky/catalogs/v8/lambda/vms.csv", CATALOGUE),
+        (".sky/catalogs/v8/common/accelerators.csv", ACCELERATORS),
+        (".sky/config.yaml", "admin_policy: holding.Policy\n"),
+        ("policies/holding.py", HOLDING),
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
     made = Real(f"http://127.0.0.1:{port}", python, home)
     # It looks for rsync before it looks for a place; nothing here gets as far as using it.
     (home / "bin").mkdir()
@@ -193,17 +212,23 @@ async def with_api(real: Real, call: Callable[[Api], Awaitable[T]]) -> T:
         return await call(api)
 
 
-async def enable(real: Real) -> None:
-    """A cloud, once the server has looked for clouds by itself, as it does when it starts."""
+@pytest.fixture(scope="module")
+def selling(real: Real) -> Real:
+    """The server with a cloud, once it has looked for clouds by itself, as it does when it starts."""
 
     async def looked(api: Api) -> bool:
         return not next(iter(await api.requests(request_ids="skypilot-server-on-boot-check"))).active
 
-    deadline = time.monotonic() + UP_S
-    while not await with_api(real, looked):
-        assert time.monotonic() < deadline, f"it still looks for clouds after {UP_S} s"
-        await asyncio.sleep(1)
+    async def until_looked() -> None:
+        deadline = time.monotonic() + UP_S
+        while not await with_api(real, looked):
+            assert time.monotonic() < deadline, f"it still looks for clouds after {UP_S} s"
+            await asyncio.sleep(1)
+
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(asyncio.run, until_looked()).result()
     real.run(ENABLE)
+    return real
 
 
 # The tests follow each other: the first have a server without any cloud.
@@ -249,27 +274,29 @@ async def test_errors_of_requests_are_decoded(real: Real) -> None:
 
 async def test_a_launch_that_is_not_wanted_is_cancelled(real: Real) -> None:
     provider, order = provider_of(real), order_of("nod_cancelled")
-    name = NAMES.node(order.tag)
-    body = launch_body(order, SkypilotConfig(endpoint=real.url), name, "http://daemon.example:46580")
-    # Others before it keep the server's workers, so that it has not failed by itself when it is cancelled.
-    for number in range(BEFORE):
-        other = {**body, "cluster_name": f"{name}-before-{number}"}
-        await with_api(real, lambda api, other=other: api.submit("/launch", other))
-    request_id = await with_api(real, lambda api: api.submit("/launch", body))
-    await answered(lambda: provider.terminate(order.tag, None))
+    hold = real.home / "hold"
+    hold.touch()
+    try:
+        with pytest.raises(AgainLater, match="SkyPilot looks for a place for it"):
+            await provider.launch(order)
+        [under_way] = await answered(provider.machines)
+        assert (under_way.tag, under_way.state) == (order.tag, "pending")
+        await answered(lambda: provider.terminate(order.tag, None))
+        request_id = under_way.binding["request"]
 
-    async def until_ended(api: Api) -> str:
-        while (one := next(iter(await api.requests(request_ids=request_id)))).active:
-            await asyncio.sleep(0.2)
-        return one.status
+        async def until_ended(api: Api) -> str:
+            while (one := next(iter(await api.requests(request_ids=request_id)))).active:
+                await asyncio.sleep(0.2)
+            return one.status
 
-    assert await with_api(real, until_ended) == "CANCELLED"
+        assert await with_api(real, until_ended) == "CANCELLED"
+    finally:
+        hold.unlink()
     assert await answered(lambda: provider.find(order.tag)) is None
 
 
-async def test_a_catalogue_and_a_dry_launch(real: Real) -> None:
-    await enable(real)
-    provider = provider_of(real, infra="lambda/us-east-1", max_hourly_usd=50, labels={"team": "a"})
+async def test_a_catalogue_and_a_dry_launch(selling: Real) -> None:
+    provider = provider_of(selling, infra="lambda/us-east-1", max_hourly_usd=50, labels={"team": "a"})
     offers = await answered(provider.offers)
     assert isinstance(offers, tuple), offers
     known = {one.instance_type: one for one in offers}
@@ -280,7 +307,7 @@ async def test_a_catalogue_and_a_dry_launch(real: Real) -> None:
         *(200.0, 24.0),
     )
     # The task is one that SkyPilot takes and finds a place for; with dryrun it goes no further.
-    config = SkypilotConfig(endpoint=real.url, infra="lambda/us-east-1", max_hourly_usd=50, disk_gb=512)
+    config = SkypilotConfig(endpoint=selling.url, infra="lambda/us-east-1", max_hourly_usd=50, disk_gb=512)
     order = replace(order_of("nod_dry"), offer=ten)
     body = launch_body(order, config, NAMES.node("nod_dry"), "http://daemon.example:46580")
 
@@ -291,13 +318,12 @@ async def test_a_catalogue_and_a_dry_launch(real: Real) -> None:
         why = "" if one.status == "SUCCEEDED" else (await api.error(request_id, "dry")).message
         return one.status, why
 
-    assert await with_api(real, dry) == ("SUCCEEDED", "")
+    assert await with_api(selling, dry) == ("SUCCEEDED", "")
 
 
-async def test_a_launch_that_cannot_be_is_refused_and_leaves_nothing(real: Real) -> None:
+async def test_a_launch_that_cannot_be_is_refused_and_leaves_nothing(selling: Real) -> None:
     """There is a catalogue, and neither a key nor a network to buy with."""
-    await enable(real)
-    provider = provider_of(real, infra="lambda/us-east-1")
+    provider = provider_of(selling, infra="lambda/us-east-1")
     offers = await answered(provider.offers)
     assert isinstance(offers, tuple)
     order = replace(

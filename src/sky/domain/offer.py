@@ -10,6 +10,7 @@ sold on it; a price of 0 means that it is free there.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -89,6 +90,16 @@ _PLAIN: dict[Cause, str] = {
     "silent": "did not answer",
     "unfit": "has no such machine",
 }
+
+
+def whereabouts(
+    kind: str | None, offer: Mapping[str, Any] | None, binding: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Cloud, region and type of a node's machine: what its provider says of it, which may have had a choice,
+    and otherwise what was bought."""
+    bought, known = offer or {}, binding or {}
+    told = {name: known.get(name) or bought.get(name) for name in ("region", "instance_type")}
+    return {"cloud": str(known["cloud"]).lower() if known.get("cloud") else kind, **told}
 
 
 def offer_id(provider_id: str, instance_type: str, region: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
-from sky.domain.offer import cost, named
+from sky.domain.offer import cost, named, whereabouts
 from sky.wire import v1
 
 _FROM_AFAR: dict[v1.TaskState, v1.TaskEventState] = {
@@ -38,6 +38,27 @@ def _passed_over(fact: n.NodeBound) -> str | None:
     return f"passed over {'; '.join(reasons)}; takes {named(fact.offer)}, {cost(fact.offer)}"
 
 
+def _found(fact: n.NodeLaunched) -> str | None:
+    """Which machine it is, where its provider had the choice of the cloud; None: it is what was bought."""
+    known: Mapping[str, Any] = fact.binding or {}
+    if known.get("cloud") is None:
+        return None
+    where = whereabouts(None, None, known)
+    hourly = known.get("hourly_usd")
+    price = "" if hourly is None else f", {hourly:g} USD an hour"
+    return f"is {where['cloud']}/{where['instance_type']} in {where['region']}{price}"
+
+
+def _told(fact: Fact | None) -> str | None:
+    match fact:
+        case n.NodeBound():
+            return _passed_over(fact)
+        case n.NodeLaunched():
+            return _found(fact)
+        case _:
+            return _message(getattr(fact, "last_error", None))
+
+
 def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None) -> v1.Event:
     """The payload of the event ``name`` about ``row``, as that row is after ``fact``."""
     if noun == "computes":
@@ -47,9 +68,7 @@ def payload_for(noun: str, name: str, row: Mapping[str, Any], fact: Fact | None)
             compute=row["compute_id"],
             node=row["id"],
             state=row["state"],
-            error=_passed_over(fact)
-            if isinstance(fact, n.NodeBound)
-            else _message(getattr(fact, "last_error", None)),
+            error=_told(fact),
             rank=row["rank"],
         )
     now: v1.TaskState = row["state"]

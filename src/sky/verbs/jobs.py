@@ -218,7 +218,7 @@ def prepare(tx: Tx, row: Mapping[str, Any], placement: Mapping[str, Any], rules:
     """The machine is up: have image and inputs pulled. What it costs is its seller's business: that is kept,
     and is in no event."""
     shown = {name: placement[name] for name in ("cloud", "region", "instance_type")}
-    _note_failover(tx, row, shown, placement["passed_over"])
+    _note_failover(tx, row, placement)
     seller = {
         "price_micro": placement["price_micro"],
         "passed_over": [entry["reason"] for entry in placement["passed_over"]],
@@ -227,17 +227,19 @@ def prepare(tx: Tx, row: Mapping[str, Any], placement: Mapping[str, Any], rules:
     jobs.note(tx, row["id"], row["owner"], "job.placed", shown)
 
 
-def _note_failover(
-    tx: Tx, row: Mapping[str, Any], shown: Mapping[str, Any], passed_over: Sequence[Mapping[str, Any]]
-) -> None:
+def _note_failover(tx: Tx, row: Mapping[str, Any], placement: Mapping[str, Any]) -> None:
     """Tell a customer that a job did not get the place it would have had first, and why."""
     first: Mapping[str, Any] = row["machines"][0]
-    wanted = {"cloud": first["provider"]["kind"], "region": first.get("region") or shown["region"]}
-    got = {"cloud": shown["cloud"], "region": shown["region"]}
-    if got != wanted:
-        reasons = dict.fromkeys(entry["plain"] for entry in passed_over if entry["plain"])
-        told = {"from": wanted, "to": got, "reason": "; ".join(reasons)}
-        jobs.note(tx, row["id"], row["owner"], "job.failover", told)
+    cloud, region = first["provider"]["kind"], first.get("region")
+    if cloud in placement["bought_from"] and region in (None, placement["bought_in"]):
+        return
+    reasons = dict.fromkeys(entry["plain"] for entry in placement["passed_over"] if entry["plain"])
+    told = {
+        "from": {"cloud": cloud, "region": region or ""},
+        "to": {"cloud": placement["cloud"], "region": placement["region"]},
+        "reason": "; ".join(reasons),
+    }
+    jobs.note(tx, row["id"], row["owner"], "job.failover", told)
 
 
 def run(tx: Tx, row: Mapping[str, Any], rules: JobRules) -> None:

@@ -52,7 +52,7 @@ class SkypilotProvider:
     credential_fields: ClassVar[tuple[str, ...]] = calls.CREDENTIALS
     offers_ttl_seconds: ClassVar[int] = 1_800
     config_fields: ClassVar[type[msgspec.Struct]] = SkypilotConfig
-    capabilities: ClassVar[Capabilities] = Capabilities(settle_seconds=30.0)
+    capabilities: ClassVar[Capabilities] = Capabilities(settle_seconds=5.0)
 
     def __init__(self, setup: Setup) -> None:
         config = setup.config
@@ -318,7 +318,7 @@ class SkypilotWithDisks(SkypilotProvider):
     """A server whose provider keeps disks: a cluster is stopped, and started for the next node."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        settle_seconds=30.0,
+        settle_seconds=5.0,
         keeps_disks=True,
         spot_keeps_disks=False,
         disk_setting="keep_disks",

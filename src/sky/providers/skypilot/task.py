@@ -64,6 +64,7 @@ _DISK = """export SKY_AGENT_DISK="$HOME/skyfleet/disks/"{name}
 mkdir -p "$SKY_AGENT_DISK" || exit 97
 """
 
+# The agent has a lock of its own in that folder, called lock.
 _RUN = """\
 umask 077
 at="$HOME/skyfleet/nodes/"{tag}
@@ -73,6 +74,6 @@ unset {program}
 for old in "$HOME/skyfleet/nodes/"*; do
     [ "$old" = "$at" ] || rm -rf "$old"
 done
-{disk}if command -v flock >/dev/null 2>&1; then exec flock -n -E 0 "$at/lock" sh "$at/begin"; fi
+{disk}if command -v flock >/dev/null 2>&1; then exec flock -n -E 0 "$at/begin.lock" sh "$at/begin"; fi
 exec sh "$at/begin"
 """

@@ -282,6 +282,7 @@ _READY_ONES = (
         nodes.c.provider_kind,
         nodes.c.price_micro,
         nodes.c.offer,
+        nodes.c.binding,
     )
     .where(nodes.c.state.in_(literals([READY])))
     .order_by(nodes.c.rank)

@@ -13,6 +13,8 @@ import sqlalchemy as sa
 
 from sky.domain.account import InUse
 from sky.domain.job import CONSOLE, QUEUED, JobView, StepView, policy_of
+from sky.domain.money import to_micro
+from sky.domain.offer import whereabouts
 from sky.kit import codec, ids
 from sky.store.prepared import Prepared, inserted, places, prepared
 from sky.store.rows import ledger, webhooks
@@ -142,11 +144,14 @@ def _placement(node: Row | None) -> dict[str, Any] | None:
     if node is None or node["state"] not in ("ready", "draining") or node["offer"] is None:
         return None
     offer: Mapping[str, Any] = node["offer"]
+    binding: Mapping[str, Any] = node["binding"] or {}
+    where = whereabouts(node["provider_kind"], offer, binding)
+    hourly: float | None = binding.get("hourly_usd")
     return {
-        "cloud": node["provider_kind"],
-        "region": offer.get("region") or "",
-        "instance_type": offer.get("instance_type") or "",
-        "price_micro": node["price_micro"],
+        **{name: known or "" for name, known in where.items()},
+        "bought_from": [node["provider_kind"], offer.get("provider_name"), node["provider_id"]],
+        "bought_in": offer.get("region"),
+        "price_micro": node["price_micro"] if hourly is None else to_micro(hourly),
         "passed_over": [
             {"reason": entry["reason"], "plain": entry.get("plain")}
             for entry in node["passed_over"] or ()
@@ -209,7 +214,9 @@ _NODE = prepared(
         nodes.c.id,
         nodes.c.state,
         nodes.c.provider_kind,
+        nodes.c.provider_id,
         nodes.c.offer,
+        nodes.c.binding,
         nodes.c.passed_over,
         nodes.c.price_micro,
         nodes.c.last_seen_us,

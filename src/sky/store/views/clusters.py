@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from sky.domain.cluster import STOPPING
 from sky.domain.money import to_usd
+from sky.domain.offer import whereabouts
 from sky.store.rows import clusters
 from sky.store.sql import Row
 from sky.store.views.cluster_costs import usages
@@ -35,7 +36,7 @@ def _handle(row: Row, ready: Sequence[Row]) -> dict[str, Any]:
         "compute_id": row["compute_id"],
         "launched_nodes": row["num_nodes"],
         "nodes": [
-            {"rank": node["rank"], "address": node["address"], "instance_type": _offer(node, "instance_type")}
+            {"rank": node["rank"], "address": node["address"], "instance_type": _at(node)["instance_type"]}
             for node in ready
         ],
     }
@@ -74,8 +75,8 @@ def _record(
         "resources": asked_for(row),
         "resources_str": resources_text(row["num_nodes"], row["resources"]["machines"]),
         "cloud": first.get("provider_kind"),
-        "region": _offer(first, "region") if first else None,
-        "instance_type": _offer(first, "instance_type") if first else None,
+        "region": _at(first)["region"],
+        "instance_type": _at(first)["instance_type"],
         "price_per_hour": to_usd(sum(node["price_micro"] for node in ready)),
         "cost": to_usd(cost_micro),
         "status_message": None if error is None or row["state"] == "UP" else error["message"],
@@ -113,9 +114,8 @@ def job_states(connection: sa.Connection, row: Row, numbers: Sequence[int] | Non
     return {str(number): found.get(number) for number in numbers}
 
 
-def _offer(node: Mapping[str, Any], name: str) -> Any:
-    offer: Mapping[str, Any] = node.get("offer") or {}
-    return offer.get(name)
+def _at(node: Mapping[str, Any]) -> dict[str, Any]:
+    return whereabouts(node.get("provider_kind"), node.get("offer"), node.get("binding"))
 
 
 def _seconds(moment_us: int | None) -> float | None:
