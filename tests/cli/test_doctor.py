@@ -6,6 +6,8 @@ import socket
 import sqlite3
 from typing import Any
 
+from tests.databases import IN_A_FILE
+
 NO_ENGINE = "/nowhere"
 """A PATH on which there is no container engine to be asked, which takes a while."""
 
@@ -27,6 +29,7 @@ def test_without_a_daemon_it_starts_none_and_makes_nothing(sky: Any) -> None:
     assert not sky.home.exists()
 
 
+@IN_A_FILE
 def test_a_daemon_that_works_is_told_to_be_well(live: Any) -> None:
     page = live("doctor", PATH=NO_ENGINE).check().out
     for name in ("daemon", "ready", "token", "database", "ledger"):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import COMMAND_S, Ended, Sky, without_daemon
 from tests.conftest import RunningDaemon, free_port
+from tests.databases import IN_A_FILE
 from tests.jobs.shop import Customer, Shop
 
 SUBMIT = ("job", "submit", "--sku", "cpu", "--image", "local", "--max-runtime", "1m")
@@ -196,6 +197,7 @@ def test_a_name_that_is_nearly_right_is_told(operator: Sky, name: str) -> None:
     assert name in listed.out
 
 
+@IN_A_FILE
 def test_a_ledger_that_was_tampered_with_is_found(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
+from tests.databases import IN_A_FILE
 from tests.jobs.conftest import SETTINGS
 from tests.jobs.shop import CATALOGUE, DEADLINE_S, ROOT, Customer, Shop, body, refusal
 
@@ -133,6 +134,7 @@ def write(daemon: RunningDaemon, statement: str, rows: Sequence[tuple[Any, ...]]
         database.executemany(statement, rows)
 
 
+@IN_A_FILE
 def test_one_file_more_than_are_kept_is_refused(own: RunningDaemon) -> None:
     shop = Shop(own.url)
     customer = shop.customer()
@@ -150,6 +152,7 @@ def test_one_file_more_than_are_kept_is_refused(own: RunningDaemon) -> None:
     customer.ended(job_id)
 
 
+@IN_A_FILE
 def test_a_token_is_good_for_the_longest_runtime_and_two_hours_from_the_start(own: RunningDaemon) -> None:
     shop = Shop(own.url)
     customer = shop.customer()
@@ -166,6 +169,7 @@ def test_a_token_is_good_for_the_longest_runtime_and_two_hours_from_the_start(ow
     assert customer("POST", f"/jobs/{job_id}/cancel").status_code == 202
 
 
+@IN_A_FILE
 def test_a_failure_of_ours_has_the_one_shape_and_tells_nothing_of_the_inside(own: RunningDaemon) -> None:
     customer = Shop(own.url).customer()
     write(own, "ALTER TABLE job_events RENAME TO elsewhere")
@@ -180,6 +184,7 @@ def test_a_failure_of_ours_has_the_one_shape_and_tells_nothing_of_the_inside(own
     assert customer("GET", "/balance").json()["held_usd"] == "0.000000", "and nothing is held"
 
 
+@IN_A_FILE
 def test_a_log_that_cannot_be_read_is_told_and_not_cut(own: RunningDaemon) -> None:
     customer = Shop(own.url).customer()
     job_id = customer.submit(body(spec__command=["echo", "hello"])).json()["id"]
@@ -199,6 +204,7 @@ def test_a_log_that_cannot_be_read_is_told_and_not_cut(own: RunningDaemon) -> No
         write(own, "ALTER TABLE elsewhere RENAME TO events")
 
 
+@IN_A_FILE
 def test_a_key_whose_account_is_gone_opens_nothing(own: RunningDaemon) -> None:
     customer = Shop(own.url).customer()
     write(own, "UPDATE accounts SET id = 'gone' WHERE id = ?", [(customer.account,)])
@@ -208,6 +214,7 @@ def test_a_key_whose_account_is_gone_opens_nothing(own: RunningDaemon) -> None:
     assert customer("GET", "/jobs").status_code == 200
 
 
+@IN_A_FILE
 @pytest.mark.parametrize(
     ("column", "kept"),
     [("limits", "{"), ("limits", '{"max_active_jobs": "many"}'), ("caps", '{"day_micro": "much"}')],

@@ -429,6 +429,8 @@ def test_a_job_that_ended_has_its_time(shop: Shop, customer: Customer) -> None:
         ("artifacts", "s3://files/a/../b"),
         ("artifacts", "s3://files/a//b"),
         ("artifacts", "https://files"),
+        ("blobs", "none"),
+        ("blobs", "s3://files/.."),
         ("artifacts_endpoint", "minio:9000"),
         ("artifacts_endpoint", "http://minio/path"),
         ("artifacts_region", "eu west"),
