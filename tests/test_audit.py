@@ -66,3 +66,14 @@ def test_what_is_known_what_is_allowed_and_what_was_not_asked_are_told_apart(
     monkeypatch.setitem(audit.ALLOWED, "CVE-1", ("2026-12-01", "not reached"))
     assert audit.judged("run", weak(), TODAY) == 0
     assert audit.judged("run", weak(), TODAY + datetime.timedelta(days=2)) == 1
+
+
+def test_where_nothing_can_be_installed_it_says_that_nobody_was_asked(
+    audit: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(audit, "TOOLS", tmp_path / "tools")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "argv", ["audit"])
+    assert audit.main() == 3
+    assert "not asked: pip-audit could not be installed" in capsys.readouterr().out
