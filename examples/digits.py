@@ -4,7 +4,7 @@ Decides: what is tried: three sizes of a small neural network, two strengths of 
 rates, each judged by five-fold cross-validation on the digits that come with scikit-learn.
 Never: downloads anything. Follows: the nodes go when the ``with`` block ends, however it ends.
 
-    python examples/digits.py [--nodes N] [--epochs N] [--provider KIND-OR-NAME]
+    scripts/with_daemon examples/digits.py [--nodes N] [--epochs N] [--provider KIND-OR-NAME]
 """
 
 from __future__ import annotations

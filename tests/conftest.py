@@ -127,7 +127,7 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon for the whole session. A test that kills it starts it again."""
-    environment = {"SKY_ALLOW_HOST_JOBS": "true"}
+    environment = {"SKY_ALLOW_HOST_JOBS": "true", "SKY_WEBHOOK_LOOPBACK": "true"}
     running = RunningDaemon(tmp_path_factory.mktemp("sky"), free_port(), environment)
     running.start()
     yield running

@@ -27,7 +27,7 @@ from sky.cli.app import tree
 from sky.cli.nouns import NOUNS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples/README.md"])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE_PATH = re.compile(r"`((?:src|tests|docs|scripts|examples|bench|requirements|packaging)/[\w./-]*\w)`")
 COMMAND = re.compile(rf"(?:(?:^|(?<=\$\())sky |(?<= )sky (?=(?:{'|'.join(NOUNS)})\b)).*")

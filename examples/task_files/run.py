@@ -1,6 +1,6 @@
 """Launches the task of this folder, follows it, and adds up what its nodes counted.
 
-python examples/task_files/run.py [CLUSTER]
+scripts/with_daemon examples/task_files/run.py [CLUSTER]
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import threading
 import time
 import warnings
@@ -19,20 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.torches import torch_folder
 
 import sky
 from sky.agent import needs
 from sky.client.resources import plugin_of
 from sky.wire import plugins, v1
 
-TORCH = "2.13.0"
 SOURCE = Path(sky.__file__).parents[1]
 RANKS_S = 60.0
-
-
-def torch_folder() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "skyfleet" / f"torch-{TORCH}-py{sys.version_info.major}{sys.version_info.minor}"
 
 
 def nodes_with(*folders: Path) -> sky.Image:
@@ -132,15 +126,14 @@ def reduced_unless_it_dies() -> None:
 
 @pytest.fixture(scope="module")
 def torches(daemon: Any) -> Iterator[sky.Compute]:
-    folder = torch_folder()
-    if not folder.is_dir():
-        missing = f"torch is not at {folder}: scripts/setup --tests puts it there"
-        if os.environ.get("SKY_TESTS_ALL"):
-            pytest.fail(missing)
-        pytest.skip(missing)
     plugin = sky.plugins.Torch(install=False, timeout=RANKS_S)
     with sky.Compute(
-        nodes=2, concurrency=2, plugins=[plugin], image=nodes_with(folder), url=daemon.url, quiet=True
+        nodes=2,
+        concurrency=2,
+        plugins=[plugin],
+        image=nodes_with(torch_folder()),
+        url=daemon.url,
+        quiet=True,
     ) as compute:
         yield compute
 
