@@ -1,10 +1,8 @@
 """A real SkyPilot API server on this computer, with an environment and a home of its own, and no cloud.
 
 Decides: that what is asked of a server is what one of 0.14 takes, and that what it answers is understood.
-Never: runs unless SKY_TESTS_SKYPILOT=1: to install it and to start it takes minutes. Follows: the environment
-is the one that bench/peers builds; clouds are a catalogue of two machines, and nothing can be bought there.
-
-    SKY_BENCH_CACHE=/somewhere bench/peers && SKY_TESTS_SKYPILOT=1 SKY_BENCH_CACHE=/somewhere pytest ...
+Never: buys anything. Follows: the environment is the one that scripts/setup --tests keeps; clouds are a
+catalogue of two machines, and nothing can be bought there.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
@@ -43,13 +42,8 @@ from sky.providers.skypilot.offers import offers_of
 from sky.providers.skypilot.provider import KIND
 from sky.providers.skypilot.task import launch_body
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        os.environ.get("SKY_TESTS_SKYPILOT") != "1", reason="SKY_TESTS_SKYPILOT=1 starts a real SkyPilot"
-    ),
-]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+VERSION = "0.14.1"
 T = TypeVar("T")
 UP_S, TRIES = 300, 40
 NAMES = Names("real")
@@ -132,9 +126,11 @@ def processes_of(home: Path) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Real:
     """Its environment, and a home; nothing is started."""
-    cache = os.environ.get("SKY_BENCH_CACHE") or Path("~/.cache/skyfleet-bench").expanduser()
-    python = Path(cache) / "skypilot/bin/python"
-    assert python.exists(), f"{python} is not there: run bench/peers with the same SKY_BENCH_CACHE"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skyfleet"
+    python = cache / f"skypilot-{VERSION}-py{sys.version_info.major}{sys.version_info.minor}/bin/python"
+    if not python.exists():
+        missing = f"SkyPilot is not at {python}: scripts/setup --tests puts it there"
+        (pytest.fail if os.environ.get("SKY_TESTS_ALL") else pytest.skip)(missing)
     home, port = tmp_path_factory.mktemp("skypilot"), free_port()
     for name, text in (
         (".sky/catalogs/v8/lambda/vms.csv", CATALOGUE),
