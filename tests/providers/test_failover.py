@@ -174,6 +174,8 @@ def _so_does_a_paid_job(place: Sky, boxes: Boxes) -> None:
     }
     assert data["job.placed"] == {**where, "instance_type": "t3.micro"}
     assert not [word for word in ("hour", "0.25", "0.0104", "near", "max_nodes") if word in events]
+    told = place("job", "events", job["id"], SKY_API_KEY=customer.key).check().out
+    assert f"from=ssh to=aws/us-east-1 reason={reason}" in told
     told = place("why", job["id"], "--events", "60").check().out
     assert re.search(r"ran on +aws/t3.micro in us-east-1, costs 0.010400 USD an hour", told), told
     assert re.search(rf"not on +{HOST}: ", told), told

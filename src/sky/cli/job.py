@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 from cyclopts import Parameter
 
@@ -156,12 +156,19 @@ def events(
             if output_ == "json":
                 output.say(output.dumps(event))
             else:
-                data = " ".join(f"{name}={value}" for name, value in event.data.items())
+                data = " ".join(f"{name}={_told(value)}" for name, value in event.data.items())
                 at = moment(event.created_at).astimezone()
                 said = f"{output.clean(event.type):<24}  {output.clean(data)}"
                 output.say(f"{at:%Y-%m-%d %H:%M:%S}  {said}".rstrip())
             sys.stdout.flush()
     return 0
+
+
+def _told(value: Any) -> str:
+    """A place as its parts; anything else as it is."""
+    if not isinstance(value, dict):
+        return str(value)
+    return "/".join(str(part) for part in cast("dict[str, Any]", value).values() if part)
 
 
 @command(app, "sky job cancel job_01…", instead=("kill", "stop", "delete", "rm"))

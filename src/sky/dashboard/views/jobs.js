@@ -107,6 +107,10 @@ async function keyed(page, title, look) {
   );
 }
 
+/** What an event says: a place as its parts. */
+const told = (value) =>
+  value !== null && typeof value === "object" ? Object.values(value).filter(Boolean).join(" / ") : value;
+
 const forget = (page) =>
   button(
     "Forget the key",
@@ -232,7 +236,7 @@ export async function job(page) {
               "More",
               (each) =>
                 Object.entries(each.data ?? {})
-                  .map(([name, value]) => `${name} ${value}`)
+                  .map(([name, value]) => `${name} ${told(value)}`)
                   .join(", "),
               "wide",
             ],
