@@ -26,4 +26,4 @@ PAGES = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_reader_who_types_it_sees_what_it_shows(page: Path, daemon: RunningDaemon, tmp_path: Path) -> None:
-    Typist(Sky(daemon.home, tmp_path), daemon.url).page(page)
+    Typist(Sky(daemon.home, tmp_path, **daemon.environment), daemon.url).page(page)

@@ -48,7 +48,7 @@ def test_five_commands_lead_from_nothing_to_a_settled_job(daemon: RunningDaemon,
     assert block.count("$ sky ") + block.count("$(sky ") == 5
     # Ids, and what a second costs on a slow computer, are not those of the page.
     block = re.sub(r"\$0\.0\d+", "$0.0…", re.sub(r"\b(acc|job)_\w+", r"\1_…", block))
-    typist = Typist(Sky(daemon.home, tmp_path), daemon.url)
+    typist = Typist(Sky(daemon.home, tmp_path, **daemon.environment), daemon.url)
     for command, shown in steps(block):
         typist.step(command, shown)
     assert (tmp_path / "results/out/answer").read_text() == "42\n"
