@@ -84,6 +84,25 @@ async def test_when_all_are_refused_it_is_degraded_with_the_reason_and_then_reco
     assert len(world.cloud.purchases) == 1
 
 
+async def test_a_provider_without_room_is_asked_by_one_node_and_not_by_all(world: World) -> None:
+    world.cloud.refuse_region("here", Refuse("no capacity", "capacity"))
+    await world.begin(nodes=12)
+    await world.settle(world.compute_is("degraded"))
+    await world.live(20)
+
+    def launches() -> int:
+        return len([c for c in world.cloud.calls if c[0] == "launch"])
+
+    asked = launches()
+    await world.live(120)
+    assert 4 <= launches() - asked <= 16, "each of two offers about twice a minute, for all twelve together"
+    waiting = [row["last_error"] for row in world.rows(nodes)]
+    assert all("refused" in error["message"] for error in waiting), "and each says what it waits for"
+    world.cloud.refuse_region("here", None)
+    await world.settle(world.compute_is("ready"), seconds=60)
+    assert len(world.cloud.purchases) == 12
+
+
 async def test_what_is_sold_out_may_be_had_later(world: World) -> None:
     world.cloud.offers = (fake_offer(available=0),)
     await world.begin()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.plan.views import LONG_AGO, MOMENTS, NOW, SECOND, alternative, case, node, offer, source, wanted
 
 from sky.domain import node as n
-from sky.domain.snapshots import NodeCase, NodeView
+from sky.domain.snapshots import Beside, NodeCase, NodeView
 from sky.kit.clock import ManualClock, SteadyClock
 from sky.plan import node as plan
 
@@ -115,6 +115,42 @@ def test_when_all_were_refused_it_waits_for_the_first_to_be_tried_again() -> Non
     assert decision.actions == ()
     assert decision.next_us == NOW + 5 * SECOND
     assert "refused a moment ago" in decision.why
+
+
+def test_what_was_refused_to_another_node_of_the_compute_is_not_asked_for_too() -> None:
+    one = passed("a", NOW + 9 * SECOND) | {"alike": True, "reason": "cloud/a: no capacity"}
+    other = Beside(before=False, passed_over=(one,))
+    asked = case(node(state=n.REQUESTED), offer("a"), beside=(other,))
+    decision = plan.plan(asked, NOW)
+    (noted,) = decision.actions
+    assert isinstance(noted, n.NodeNoted)
+    assert "refused a moment ago" in noted.last_error["message"]
+    assert decision.next_us == NOW + 9 * SECOND
+    (bound,) = plan.plan(dataclasses.replace(asked, offers=(offer("a"), offer("b"))), NOW).actions
+    assert isinstance(bound, n.NodeBound)
+    assert (bound.offer.id, [p["reason"] for p in bound.passed_over]) == ("ofr_b", ["cloud/a: no capacity"])
+    own_fault = dataclasses.replace(other, passed_over=(one | {"alike": False},))
+    (bound,) = plan.plan(dataclasses.replace(asked, beside=(own_fault,)), NOW).actions
+    assert isinstance(bound, n.NodeBound), "what was wrong with its own order may be right with another's"
+
+
+def test_the_oldest_asks_again_and_the_others_wait_for_what_it_is_told() -> None:
+    over = passed("a", NOW) | {"alike": True}
+    mine = node(state=n.REQUESTED, passed_over=(over,))
+    older = Beside(before=True, passed_over=(over,))
+    assert isinstance(plan.plan(case(mine, offer("a")), NOW).actions[0], n.NodeBound), "it is the oldest"
+    second = case(mine, offer("a"), beside=(older,))
+    assert plan.plan(second, NOW).next_us == NOW + plan.TURN_US
+    assert isinstance(plan.plan(second, NOW + plan.TURN_US).actions[0], n.NodeBound), "its turn comes"
+    many = dataclasses.replace(second, beside=(older,) * 20)
+    assert plan.plan(many, NOW).next_us == NOW + plan.TURNS_MAX * plan.TURN_US
+    later_us = NOW + 20 * SECOND
+    asks = Beside(before=True, asks=("ofr_a", "on_demand"), asked_us=later_us - SECOND)
+    waits = case(mine, offer("a"), beside=(asks,))
+    assert plan.plan(waits, later_us).next_us == later_us + plan.TURN_US
+    assert plan.plan(waits, later_us + plan.PASSED_OVER_US).actions, "but not for ever"
+    first = case(node(state=n.REQUESTED), offer("a"), beside=(asks,))
+    assert isinstance(plan.plan(first, later_us).actions[0], n.NodeBound), "that was refused to none so far"
 
 
 def test_what_is_sold_out_is_told_once_and_tried_again() -> None:

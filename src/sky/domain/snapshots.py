@@ -108,13 +108,24 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Another node of the compute that has no machine yet. ``before``: it is older; ``passed_over``: as of
+    the node itself; ``asks``: the offer and market that its provider is asked for, since ``asked_us``."""
+
+    before: bool
+    passed_over: tuple[dict[str, Any], ...] = ()
+    asks: tuple[str, str] | None = None
+    asked_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeCase:
     """A node, what its compute wants, and what could be bought for it.
 
     ``sources``: the providers that the spec names, as far as there are such. ``image``, ``worker`` and
     ``plugins`` are for its agent, as they stand in the spec. ``listening_us``: since when
     agents can be heard. ``keeps_disk``: its disk is to stay when its machine goes; ``disk``: that which is
-    there."""
+    there. ``beside``: some of those that wait for a machine too, the oldest."""
 
     node: NodeView
     wanted: Wanted
@@ -130,6 +141,7 @@ class NodeCase:
     listening_us: int = 0
     keeps_disk: bool = False
     disk: DiskView | None = None
+    beside: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,9 @@ REASONS_MAX = 20
 """Offers of which it is kept why they were passed over."""
 PASSED_OVER_US = 30_000_000
 """For how long an offer that was refused is not tried again."""
+TURN_US = 1_000_000
+TURNS_MAX = 10
+"""What was refused to several nodes of a compute is tried again by one after another, so long apart."""
 PROBE_COMING_US = 2_000_000
 PROBE_COMING_LONGEST_US = 32_000_000
 """A machine is asked after ever more rarely until its agent calls; then it is the listing of its provider's
@@ -91,8 +94,11 @@ def plan(case: NodeCase, now_us: int) -> Decision[Action]:
 def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     node = case.node
     case = replace(case, sources=tuple(_as_known(one, case.listening_us, now_us) for one in case.sources))
-    still = [p for p in node.passed_over if p["until_us"] > now_us]
-    refused = frozenset((p["offer"], p["market"]) for p in still)
+    still = _refused(case, now_us)
+    refused = frozenset(still)
+    own = {_key(entry) for entry in node.passed_over}
+    beside = tuple(entry for key, (entry, _) in still.items() if key not in own)
+    case = replace(case, node=replace(node, passed_over=(*node.passed_over, *beside)))
     late = frozenset((p["offer"], p["market"]) for p in node.passed_over if p.get("late"))
     choice = offer.choose(_at_its_disk(case), case.wanted, refused, sources=case.sources, late=late)
     if isinstance(choice, offer.Chosen):
@@ -102,13 +108,14 @@ def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     reasons = "; ".join(choice.reasons)
     unread = tuple(one.id for one in case.sources if not one.fresh)
     if unread:
-        told = "; ".join(f"{one.name}: {one.error}" for one in case.sources if one.error is not None)
-        noted = _noted(node, f"its offers are not known: {told}") if told else None
-        return Decision((noted or FetchOffers(unread),), now_us + OFFERS_WAIT_US, told or "waits for offers")
+        silent = "; ".join(f"{one.name}: {one.error}" for one in case.sources if one.error is not None)
+        noted = _noted(node, f"its offers are not known: {silent}") if silent else None
+        again_us = now_us + OFFERS_WAIT_US
+        return Decision((noted or FetchOffers(unread),), again_us, silent or "waits for offers")
     if choice.later and case.sources:
         message = f"nothing can be bought now: {reasons}"
-        noted = None if still else _noted(node, message)
-        again_us = min((p["until_us"] for p in still), default=now_us + PASSED_OVER_US)
+        noted = None if len(still) > len(beside) else _noted(node, message)
+        again_us = min((until_us for _, until_us in still.values()), default=now_us + PASSED_OVER_US)
         return Decision((noted,) if noted else (), again_us, message)
     message = f"nothing that the spec allows can be bought: {reasons}"
     error = {"code": "capability_mismatch", "message": message, "retryable": False}
@@ -131,6 +138,30 @@ def _bound(case: NodeCase, choice: offer.Chosen, now_us: int) -> Decision[Action
         launch_deadline_us=now_us + case.wanted.provision_timeout_us,
     )
     return Decision((bound,), None, _taken(choice))
+
+
+def _refused(case: NodeCase, now_us: int) -> dict[tuple[str, str], tuple[dict[str, Any], int]]:
+    """What is not tried before a moment, since it was refused to this node or to another one of its compute.
+
+    Whom a provider has nothing for would have the same answer as those beside it. So one of them asks again,
+    the oldest, and the others wait for what it is told, or a little longer for their turn.
+    """
+    turn_us = TURN_US * min(sum(one.before for one in case.beside), TURNS_MAX)
+    others = (entry for one in case.beside for entry in one.passed_over if entry.get("alike"))
+    found: dict[tuple[str, str], tuple[dict[str, Any], int]] = {}
+    for entry in (*case.node.passed_over, *others):
+        until_us = entry["until_us"] + (turn_us if entry.get("alike") else 0)
+        if until_us > max(now_us, found.get(_key(entry), (entry, 0))[1]):
+            found[_key(entry)] = entry, until_us
+    own = {_key(entry): entry for entry in case.node.passed_over if entry.get("alike")}
+    for one in case.beside:
+        if one.asks in own and one.asks not in found and now_us < one.asked_us + PASSED_OVER_US:
+            found[one.asks] = own[one.asks], now_us + max(turn_us, TURN_US)
+    return found
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[str, str]:
+    return entry["offer"], entry["market"]
 
 
 def _as_known(source: Source, listening_us: int, now_us: int) -> Source:

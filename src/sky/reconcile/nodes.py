@@ -27,6 +27,7 @@ from sky.providers.base import (
     Machine,
     Provider,
     Refused,
+    RefusedCode,
     keeper_of,
 )
 from sky.reconcile.passes import Done, OuterLoop
@@ -44,6 +45,8 @@ ENDING_FIRST_US = 50_000
 ENDING_LONGEST_US = 5 * SECOND_US
 REFUSED_AGAIN_US = 30 * SECOND_US
 
+ALIKE: tuple[RefusedCode, ...] = ("capacity", "quota", "unauthorized")
+"""Refusals that whoever else asked for the same machine would have too."""
 FIRST_LEASE_S_MIN = 120
 """How long an agent has to be heard for the first time, however short its lease is from then on."""
 
@@ -190,6 +193,7 @@ class Nodes(OuterLoop):
             "reason": refused.message if offer is None else turned(offer, refused.message),
             "plain": None if offer is None else plainly(offer.kind, offer.region, _cause(refused)),
             "until_us": now_us + plan.PASSED_OVER_US,
+            "alike": refused.code in ALIKE and _disk(case) is None,
         }
         same = (entry["offer"], entry["market"])
         others = [p for p in node.passed_over if (p["offer"], p["market"]) not in (same, (None, None))]

@@ -17,6 +17,7 @@ from sky.domain.compute import ACCEPTING, Alternative, Bounds, Wanted
 from sky.domain.money import to_micro
 from sky.domain.offer import Offer
 from sky.domain.snapshots import (
+    Beside,
     ComputeView,
     NodeCase,
     NodeView,
@@ -44,6 +45,8 @@ NEVER_US = 100 * 365 * 24 * 3600 * SECOND_US
 """What a time of 0, which means none, is to a plan that adds it to now."""
 NEVER_READY_MAX = 20
 """Nodes that ended without having been ready, as many as a plan has to know of."""
+BESIDE_MAX = 20
+"""Nodes without a machine, as many as another one has to know of."""
 
 _NODE_COLUMNS = (
     nodes.c.seq,
@@ -190,9 +193,10 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
     compute = _DEFINITION.first(connection, {"b_id": found["compute_id"]}) or {}
     spec = spec_of(compute)
     wanted = wanted_of(spec, compute.get("narrow"))
-    known, sources = list[Offer](), tuple[Source, ...]()
+    known, sources, beside = list[Offer](), tuple[Source, ...](), list[Row]()
     if found["state"] == n.REQUESTED:
         known, sources = offers_of(connection, wanted, now_us)
+        beside = _BESIDE.all(connection, {"b_id": node_id, "b_compute": found["compute_id"]})
     options = spec["options"]
     keeps = compute.get("disks")
     return NodeCase(
@@ -210,6 +214,7 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
         listening_us=listening_us,
         keeps_disk=compute["state"] in ACCEPTING and found["rank"] < (keeps or 0),
         disk=None if keeps is None else disks.of_rank(connection, found["compute_id"], found["rank"]),
+        beside=tuple(_beside(row, found["seq"]) for row in beside),
     )
 
 
@@ -233,6 +238,11 @@ def _source(row: Row, now_us: int) -> Source:
     if asked_us is not None and asked_us > now_us:
         asked_us = None
     return Source(row["id"], row["name"], row["kind"], fresh, told, asked_us)
+
+
+def _beside(row: Row, seq: int) -> Beside:
+    asks = None if row["state"] == n.REQUESTED else (row["offer"]["id"], row["market"])
+    return Beside(row["seq"] < seq, tuple(row["passed_over"] or ()), asks, row["bound_us"] or 0)
 
 
 def _node(row: Row) -> NodeView:
@@ -291,6 +301,18 @@ _DEFINITION = prepared(
 )
 _NODE_OF = nodes.c.compute_id == sa.bindparam("b_id")
 _NODE = prepared(sa.select(*_NODE_COLUMNS, ACTIVE).where(nodes.c.id == sa.bindparam("b_id")))
+_BESIDE = prepared(
+    sa.select(
+        nodes.c.seq, nodes.c.state, nodes.c.offer, nodes.c.market, nodes.c.bound_us, nodes.c.passed_over
+    )
+    .where(
+        nodes.c.compute_id == sa.bindparam("b_compute"),
+        nodes.c.id != sa.bindparam("b_id"),
+        nodes.c.state.in_(literals({n.REQUESTED, n.PROVISIONING})),
+    )
+    .order_by(nodes.c.seq)
+    .limit(BESIDE_MAX)
+)
 _LIVE = (_NODE_OF, nodes.c.state.not_in(literals(n.FINAL)))
 _LIVE_NODES = prepared(sa.select(*_NODE_COLUMNS, ACTIVE).where(*_LIVE))
 _LIVE_NODES_AT_WORK = prepared(sa.select(*_NODE_COLUMNS, ACTIVE, _ASSIGNED).where(*_LIVE))
