@@ -26,7 +26,7 @@ from tests.torches import torch_folder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTEBOOK = EXAMPLES / "first_steps.ipynb"
-WAIT_S = 100.0
+WAIT_S = 150.0
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
