@@ -23,6 +23,7 @@ import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE
 from tests.proof import DEEP, record
+from tests.requests.test_requests import Api
 from tests.store.test_db import fill, lock
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120), IN_A_FILE]
@@ -136,6 +137,8 @@ def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDa
     def state() -> str:
         return http.get(f"/v1/computes/{compute}").json()["status"]["state"]
 
+    api = Api(on_small_disk.url)
+    api.do("launch", task={"run": "sleep 600"}, cluster_name="full")
     until(lambda: state() == "ready", "the compute is ready")
     process = on_small_disk.process.pid
     ballast = fill(on_small_disk.home)
@@ -150,9 +153,9 @@ def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDa
         ended = http.delete(f"/v1/computes/{compute}", headers={"If-Match": "*"})
         assert ended.status_code == 202, ended.text
         until(lambda: state() == "deleted", "the compute is deleted")
-        assert not on_small_disk.agents()
-        asked = http.post("/down", json={"cluster_name": "none"})
-        assert asked.status_code == 200, asked.text
+        api.do("cancel", cluster_name="full", all=True)
+        api.do("down", cluster_name="full")
+        until(lambda: not on_small_disk.agents(), "every machine is given back")
     finally:
         ballast.unlink()
     assert bank.pay(10_000).status_code == 201

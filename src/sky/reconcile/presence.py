@@ -13,6 +13,7 @@ from sky.domain.errors import SkyError
 from sky.kit.version import VERSION
 from sky.store.db import Database
 from sky.store.rows import daemons
+from sky.store.tx import Tx
 
 EVERY_S = 2.0
 
@@ -58,4 +59,8 @@ class Presence:
             return
 
     async def _say(self) -> None:
-        await self._db.write(lambda tx: daemons.note(tx, self._name, self._url, VERSION, self._deployment))
+        await self._db.write(self._note)
+
+    def _note(self, tx: Tx) -> None:
+        tx.spared = True
+        daemons.note(tx, self._name, self._url, VERSION, self._deployment)

@@ -106,8 +106,8 @@ class Tx:
         """Facts that moved a row."""
         self.births = 0
         """Rows that did not exist before, of nouns that have states."""
-        self.ends = False
-        """A verb says that what it writes is for an end, though neither its facts nor its rows tell."""
+        self.spared = False
+        """A verb says that it is to be written on a full disk too, though neither facts nor rows tell why."""
         self._wakes = wakes
         self._touched: dict[str, None] = {}
         self._followed = followed

@@ -231,7 +231,7 @@ def _changes(connection: sa.Connection) -> int:
 def _may(outcome: Outcome) -> bool:
     """Whether what a verb has written may use the room that is kept back for ends."""
     tx = outcome.tx
-    if tx is None or tx.ends:
+    if tx is None or tx.spared:
         return tx is not None
     if tx.births:
         return False

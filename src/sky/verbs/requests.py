@@ -32,7 +32,7 @@ def submit(tx: Tx, name: str, body: wire.Body, user: str, *, admin: bool = True)
     if not admin:
         storages.ensure_brought(tx, user, body)
     row = _row(tx, name, body, user, r.PENDING)
-    tx.ends = name in ENDING
+    tx.spared = name in ENDING
     tx.add("requests", [row])
     passes.begun(tx, f"requests/{row['id']}")  # so that its loop can take it up in this very transaction
     return row["id"]

@@ -5,6 +5,7 @@ Follows: files appear whole or not at all, and a folder leaves ``nodes/`` in one
 dies at any moment leaves something that the next one understands.
 
     nodes/<tag>/      launch.json spec.json token     written before the agent begins
+                      room                            what is written on a full disk takes its room
                       agent.lock agent.pid agent.log  held, written and filled by the agent
                       terminating                     its end was asked for: when, and who was signalled
                       gone                            it was found to have ended by itself: when, and why
@@ -14,6 +15,7 @@ dies at any moment leaves something that the next one understands.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -33,6 +35,8 @@ LAST_WORDS_BYTES = 4096
 LAST_WORDS_CHARS = 300
 ENDED_LOGS_MAX = 50
 ENDED = "ended"
+ROOM, ROOM_BYTES = "room", 4_096
+"""A file whose room is used for what must be written when the disk is full: that the end is wanted."""
 _REMOVING = ".removing"
 
 T = TypeVar("T")
@@ -73,6 +77,21 @@ def write_whole(path: Path, content: bytes) -> None:
     new.replace(path)
 
 
+def _write_in_room(path: Path, room: Path, content: bytes) -> None:
+    """The same where there is no room but that of ``room``, which is what was at ``path`` afterwards."""
+    kept = room.with_name(room.name + ".kept")
+    if not room.exists() and kept.exists():  # a daemon died between the last two steps
+        kept.replace(room)
+    with room.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+    with contextlib.suppress(FileNotFoundError):
+        kept.hardlink_to(path)
+    room.replace(path)
+    if kept.exists():
+        kept.replace(room)
+
+
 def read_struct(path: Path, kind: type[T]) -> T | None:
     """What a file holds, or None when it is missing or was spoilt from outside."""
     try:
@@ -104,6 +123,8 @@ class Folder:
     def prepare(self, order: LaunchOrder, launched: Launched, spec: bytes) -> None:
         """Make the folder and everything that the agent reads."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._ended.mkdir(mode=0o700, exist_ok=True)
+        write_whole(self.path / ROOM, b" " * ROOM_BYTES)
         write_whole(self.path / "spec.json", spec)
         write_whole(self.path / "token", order.agent.token.encode())
         write_whole(self.path / "launch.json", msgspec.json.encode(launched))
@@ -119,7 +140,15 @@ class Folder:
         return read_struct(self.path / "terminating", Ending)
 
     def write_ending(self, ending: Ending) -> None:
-        write_whole(self.path / "terminating", msgspec.json.encode(ending))
+        """Write it down, on a full disk in the room that was taken for it at the beginning."""
+        path, content = self.path / "terminating", msgspec.json.encode(ending)
+        try:
+            write_whole(path, content)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or len(content) > ROOM_BYTES:
+                raise
+            path.with_name(path.name + ".new").unlink(missing_ok=True)
+            _write_in_room(path, self.path / ROOM, content)
 
     def gone(self) -> GoneRecord | None:
         return read_struct(self.path / "gone", GoneRecord)
