@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.conftest import free_port
+from tests.cli.conftest import Sky
+from tests.conftest import RunningDaemon, free_port
 
 from sky.kit.clock import SystemClock
 from sky.providers.base import (
@@ -317,18 +319,36 @@ async def test_a_catalogue_and_a_dry_launch(selling: Real) -> None:
     assert await with_api(selling, dry) == ("SUCCEEDED", "")
 
 
-async def test_a_launch_that_cannot_be_is_refused_and_leaves_nothing(selling: Real) -> None:
-    """There is a catalogue, and neither a key nor a network to buy with."""
-    provider = provider_of(selling, infra="lambda/us-east-1")
-    offers = await answered(provider.offers)
-    assert isinstance(offers, tuple)
-    order = replace(
-        order_of("nod_nowhere"), offer=next(one for one in offers if one.instance_type == "1x-a10")
-    )
-    error = await answered(lambda: provider.launch(order))
-    assert isinstance(error, Refused), error
-    print(f"a launch ends with {error.code}: {error.message}")
-    assert await answered(lambda: provider.find(order.tag)) is None
+def test_a_daemon_goes_on_to_the_next_kind_where_skypilot_finds_nothing(
+    selling: Real, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """There is a catalogue, and neither a key nor a network to buy with. Nothing is left of the launch."""
+    folder = tmp_path_factory.mktemp("folder")
+    daemon = RunningDaemon(tmp_path_factory.mktemp("daemon"), free_port())
+    daemon.start()
+    try:
+        skyc = Sky(daemon.home, folder, SKY_URL=daemon.url)
+        settings = (
+            f"endpoint={selling.url}",
+            "daemon_url=http://daemon.example:46580",
+            "infra=lambda/us-east-1",
+        )
+        added = [word for setting in settings for word in ("--config", setting)]
+        skyc("provider", "add", "far", "--kind", "skypilot", *added).check()
+        assert "8x-a100" in skyc("offers", "--kind", "skypilot").check().out
+        wish = "    - {infra: far, cpus: 32+}\n    - {infra: local, cpus: 1+}\n"
+        (folder / "task.yaml").write_text(f"resources:\n  ordered:\n{wish}run: echo went on\n")
+        done = skyc("launch", "-c", "next", "task.yaml", "--yes", timeout_s=UP_S).check()
+        assert "went on" in done.out + done.err
+        told = skyc("why", "next", "--events", "60").check().out
+        why = re.search(r"is not +far/32cpu-128gb in us-east-1, 1.6 USD an hour: (.*)", told)
+        assert why is not None, told
+        assert "launching 32cpu-128gb" in why[1]
+        assert re.search(r"passed over far/32cpu-128gb .*; takes local/", told), told
+        everything = with_api(selling, lambda api: answered(lambda: api.clusters(["*"])))
+        assert asyncio.run(everything) == []
+    finally:
+        daemon.stop()
 
 
 def test_a_handle_as_skypilot_pickles_it_is_read(installed: Real) -> None:
