@@ -88,6 +88,7 @@ EXPERIMENTS = (
             "system/test_faults.py::test_files_copied_in_full_work_are_a_deployment",
             "store/test_db.py::test_a_database_locked_by_another_process_is_waited_for_and_then_busy",
             "store/test_db.py::test_a_full_disk_is_told_writes_nothing_and_is_recovered_from",
+            "store/test_db.py::test_on_a_full_disk_what_is_under_way_is_ended_and_nothing_begins",
             "store/test_db.py::test_what_was_answered_survives_a_kill",
             "store/test_blobs.py::test_a_full_disk_is_told_and_recovered_from",
             "agent/test_full_disk.py::test_words_for_which_there_is_no_room_end_nothing",

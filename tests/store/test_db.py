@@ -439,6 +439,7 @@ async def test_on_a_full_disk_what_is_under_way_is_ended_and_nothing_begins(smal
     ballast.unlink()
     assert await db.write(add(5_000)) == 5_000
     assert kept.whole, "it is kept back again"
+    record(ended=len(ended), refused_and_not_there=sum(isinstance(one, StorageFull) for one in answers))
     db.close()
     with sqlite3.connect(small_disk / "sky.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
