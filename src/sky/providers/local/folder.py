@@ -5,7 +5,7 @@ Follows: files appear whole or not at all, and a folder leaves ``nodes/`` in one
 dies at any moment leaves something that the next one understands.
 
     nodes/<tag>/      launch.json spec.json token     written before the agent begins
-                      room                            what is written on a full disk takes its room
+                      room room.2                     what is written on a full disk takes their room
                       agent.lock agent.pid agent.log  held, written and filled by the agent
                       terminating                     its end was asked for: when, and who was signalled
                       gone                            it was found to have ended by itself: when, and why
@@ -35,8 +35,9 @@ LAST_WORDS_BYTES = 4096
 LAST_WORDS_CHARS = 300
 ENDED_LOGS_MAX = 50
 ENDED = "ended"
-ROOM, ROOM_BYTES = "room", 4_096
-"""A file whose room is used for what must be written when the disk is full: that the end is wanted."""
+ROOMS, ROOM_BYTES = ("room", "room.2"), 4_096
+"""Files whose room is used for what must be written when the disk is full: that the end is wanted, and then
+who was told of it."""
 _REMOVING = ".removing"
 
 T = TypeVar("T")
@@ -77,19 +78,25 @@ def write_whole(path: Path, content: bytes) -> None:
     new.replace(path)
 
 
-def _write_in_room(path: Path, room: Path, content: bytes) -> None:
-    """The same where there is no room but that of ``room``, which is what was at ``path`` afterwards."""
-    kept = room.with_name(room.name + ".kept")
-    if not room.exists() and kept.exists():  # a daemon died between the last two steps
-        kept.replace(room)
-    with room.open("r+b") as file:
+def _write_in_room(path: Path, content: bytes) -> bool:
+    """The same where there is no room but that of two files beside it; False: they are not there either.
+
+    One of them becomes the file, and what was the file before becomes one of them.
+    """
+    first, second = (path.with_name(name) for name in ROOMS)
+    if not first.exists():
+        if not second.exists():
+            return False
+        second.replace(first)
+    with first.open("r+b") as file:
         file.write(content)
         file.truncate()
-    with contextlib.suppress(FileNotFoundError):
-        kept.hardlink_to(path)
-    room.replace(path)
-    if kept.exists():
-        kept.replace(room)
+    faults.point("local.room.written")
+    if path.exists() and not second.exists():
+        second.hardlink_to(path)
+    faults.point("local.room.linked")
+    first.replace(path)
+    return True
 
 
 def read_struct(path: Path, kind: type[T]) -> T | None:
@@ -124,7 +131,8 @@ class Folder:
         """Make the folder and everything that the agent reads."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._ended.mkdir(mode=0o700, exist_ok=True)
-        write_whole(self.path / ROOM, b" " * ROOM_BYTES)
+        for name in ROOMS:
+            write_whole(self.path / name, b" " * ROOM_BYTES)
         write_whole(self.path / "spec.json", spec)
         write_whole(self.path / "token", order.agent.token.encode())
         write_whole(self.path / "launch.json", msgspec.json.encode(launched))
@@ -148,7 +156,8 @@ class Folder:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or len(content) > ROOM_BYTES:
                 raise
             path.with_name(path.name + ".new").unlink(missing_ok=True)
-            _write_in_room(path, self.path / ROOM, content)
+            if not _write_in_room(path, content):
+                raise
 
     def gone(self) -> GoneRecord | None:
         return read_struct(self.path / "gone", GoneRecord)
