@@ -94,7 +94,8 @@ def test_a_cluster_on_what_skypilot_finds_is_launched_used_and_ended(
     assert "first-word" in skyc("logs", "far", "1").check().out
     skyc("exec", "-d", "far", "sleep 600").check()
     skyc("cancel", "-y", "far", "2").check()
-    assert [job["status"] for job in skyc.json_of("queue", "far")] == ["CANCELLED", "SUCCEEDED"]
+    ended = ["CANCELLED", "SUCCEEDED"]
+    until(lambda: [job["status"] for job in skyc.json_of("queue", "far")] == ended, "it is cancelled")
     skyc("down", "-y", "far").check()
     until(lambda: not server.clusters, "its cluster is gone")
 
