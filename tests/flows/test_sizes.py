@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.databases import IN_A_FILE
 from tests.flows.world import World, keep_running, succeed
 
 from sky.domain.errors import (
@@ -279,6 +280,7 @@ async def test_a_busy_node_given_back_by_force_goes_at_once(world: World) -> Non
 # ── poison ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@IN_A_FILE
 @pytest.mark.parametrize("how", ["{this is no JSON", "[]", "{}", '{"specs": 3, "nodes": {"desired": 1}}'])
 async def test_a_poisoned_row_is_set_aside_and_everything_else_goes_on(world: World, how: str) -> None:
     poisoned = await world.begin(name="poisoned")
@@ -309,6 +311,7 @@ async def test_a_poisoned_row_is_set_aside_and_everything_else_goes_on(world: Wo
     assert own not in world.cloud.alive(), "its machine is given back, whatever it was asked to be"
 
 
+@IN_A_FILE
 async def test_a_poisoned_row_that_is_repaired_is_looked_at_like_any_other(world: World) -> None:
     poisoned = await world.begin(name="poisoned")
     await world.settle(world.compute_is("ready"))
