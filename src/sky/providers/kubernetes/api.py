@@ -7,6 +7,7 @@ said, and no credential.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping
@@ -176,15 +177,16 @@ async def laying(
     timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S_MAX)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
         try:
-            socket = await session.ws_connect(
-                f"{access.server}{path}/portforward",
-                params={"ports": str(port)},
-                protocols=(FORWARD_PROTOCOL,),
-                headers={} if word is None else {"Authorization": word},
-                ssl=tokens.tls if tokens.tls is not None else True,
-                server_hostname=access.server_name if tokens.tls is not None else None,
-                proxy=access.proxy,
-            )
+            async with asyncio.timeout(CALL_S_MAX):
+                socket = await session.ws_connect(
+                    f"{access.server}{path}/portforward",
+                    params={"ports": str(port)},
+                    protocols=(FORWARD_PROTOCOL,),
+                    headers={} if word is None else {"Authorization": word},
+                    ssl=tokens.tls if tokens.tls is not None else True,
+                    server_hostname=access.server_name if tokens.tls is not None else None,
+                    proxy=access.proxy,
+                )
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 404:
                 yield None
@@ -194,7 +196,8 @@ async def laying(
             may = "; allow it pods/portforward (get, create)" if error.status in (401, 403) else ""
             raise AgainLater(f"{where}: HTTP {error.status}{may}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise AgainLater(f"{where}: {error}", DOWN_S) from error
+            why = str(error) or f"no answer within {CALL_S_MAX:g} s"
+            raise AgainLater(f"{where}: {why}", DOWN_S) from error
         async with socket:
             yield socket
 

@@ -219,16 +219,10 @@ class KubernetesProvider:
         if port is None or not ours or at(pod, "status", "phase") != "Running" or machine.state == "gone":
             return machine
         path, tokens = f"{self._path(access, 'pods')}/{pod['metadata']['name']}", self._tokens(access)
-        tunnel = tunnels.of(
-            self._setup.provider_id,
-            machine.id,
-            lambda: tunnels.Tunnel(
-                path,
-                lambda: laying(access, tokens, path, int(port)),
-                self._own_url or (lambda: self._last_url),
-            ),
+        tunnel = tunnels.of(self._setup.provider_id, machine.id, path)
+        tunnel.want(
+            lambda: laying(access, tokens, path, int(port)), self._own_url or (lambda: self._last_url)
         )
-        tunnel.want()
         return replace(machine, binding={**machine.binding, "tunnel": tunnel.failure or "by port-forward"})
 
     def _tokens(self, access: accesses.Access) -> Tokens:

@@ -72,12 +72,12 @@ class Line:
 
 
 class Tunnel:
-    """The lines of one pod. ``lay`` opens one; ``daemon_url`` is where they lead."""
+    """The lines of one pod."""
 
-    def __init__(self, name: str, lay: Lay, daemon_url: Callable[[], str]) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._lay = lay
-        self._daemon_url = daemon_url
+        self._lay: Lay
+        self._daemon_url: Callable[[], str]
         self._wanted_s = 0.0
         self._keeping: list[asyncio.Task[None]] = []
         self._carrying: set[asyncio.Task[None]] = set()
@@ -88,19 +88,14 @@ class Tunnel:
         """Whether nothing of it is left."""
         return not self._carrying and all(task.done() for task in self._keeping)
 
-    def want(self) -> None:
-        """It is needed, now and for a while."""
+    def want(self, lay: Lay, daemon_url: Callable[[], str]) -> None:
+        """It is needed, now and for a while. ``lay`` opens a line; ``daemon_url`` is where they lead. Both
+        hold from now on: what opened a line before may have credentials that are taken no more."""
+        self._lay, self._daemon_url = lay, daemon_url
         self._wanted_s = asyncio.get_running_loop().time()
         living = [task for task in self._keeping if not task.done()]
         more = [asyncio.create_task(self._keep()) for _ in range(SPARE - len(living))]
         self._keeping = living + more
-
-    async def close(self) -> None:
-        """Take all lines away."""
-        tasks = [*self._keeping, *self._carrying]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(self) -> None:
         """Have one line wait, as long as it is wanted and the pod is there."""
@@ -186,15 +181,9 @@ _Known = dict[tuple[str, str], Tunnel]
 _tunnels: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = weakref.WeakKeyDictionary()
 
 
-def of(provider_id: str, pod_uid: str, make: Callable[[], Tunnel]) -> Tunnel:
+def of(provider_id: str, pod_uid: str, name: str) -> Tunnel:
     """The tunnel of a pod, whichever object of its provider has made it."""
     known = _tunnels.setdefault(asyncio.get_running_loop(), {})
     for key in [key for key, tunnel in known.items() if tunnel.ended and key != (provider_id, pod_uid)]:
         del known[key]
-    return known.setdefault((provider_id, pod_uid), make())
-
-
-async def close_all() -> None:
-    """Take away all tunnels of this event loop."""
-    for tunnel in _tunnels.pop(asyncio.get_running_loop(), {}).values():
-        await tunnel.close()
+    return known.setdefault((provider_id, pod_uid), Tunnel(name))
