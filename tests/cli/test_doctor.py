@@ -71,6 +71,14 @@ def test_a_newer_database_and_a_server_that_never_answers(sky: Any) -> None:
     assert "9999" in told["database"]["said"]
 
 
+def test_a_folder_that_may_not_be_looked_at_is_told_and_the_rest_is_looked_at(sky: Any) -> None:
+    told = found(sky, 1, SKY_SHARED_FOLDER=f"/{'x' * 300}", PATH=NO_ENGINE)
+    assert told["home"]["state"] == told["disk"]["state"] == "bad"
+    assert "cannot be looked at: File name too long" in told["home"]["said"]
+    assert told["limits"]["state"] != "bad"
+    assert told["database"]["state"] == "ok"
+
+
 def test_a_setting_that_cannot_be_used(sky: Any) -> None:
     told = found(sky, 1, SKY_HOST="0.0.0.0")
     assert told["settings"]["state"] == "bad"

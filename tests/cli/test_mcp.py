@@ -133,6 +133,11 @@ def test_what_cannot_be_asked_is_told_with_what_can(reading: Client) -> None:
     assert "known: cluster" in reading.call("status", clster="x")[0]
 
 
+def test_a_call_that_no_process_can_have_is_answered(writing: Client) -> None:
+    told, failed = writing.call("exec", cluster="no-such", command="echo \0")
+    assert (failed, "cannot be started" in told) == (True, True), told
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [

@@ -158,13 +158,10 @@ class Server:
         with self._lock:
             if number not in self._running:
                 return Told("cancelled", failed=True)
-            child = subprocess.Popen(
-                [sys.executable, "-m", "sky.cli.main", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "NO_COLOR": "1"},
-            )
+            try:
+                child = _begun(words)
+            except (OSError, ValueError) as error:  # no memory, or a sign that no argument can have
+                return Told(f"`sky {words[0]}` cannot be started: {error}", failed=True)
             self._running[number] = child
         try:
             out, err = child.communicate(timeout=CALL_S)
@@ -204,6 +201,16 @@ class Server:
 
 WITHOUT_DAEMON = ("doctor",)
 JOB_CODES = 100
+
+
+def _begun(words: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sky.cli.main", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -8,6 +8,7 @@ its own as soon as it is known, what may take longest last, so that whoever wait
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import resource
 import shutil
@@ -74,9 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(Finding("settings", "bad", str(error), mend))
         return 0
     _tell(Finding("settings", "ok", "the daemon's settings can be used"))
-    for check in (_home, _secrets, _space, _limits, _left_behind, _extras, _certificate, _engine, _database):
-        for finding in check(chosen):
-            _tell(finding)
+    for name, check in _CHECKS.items():
+        try:
+            for finding in check(chosen):
+                _tell(finding)
+        except OSError as error:
+            said = f"{error.filename or 'something'} cannot be looked at: {error.strerror or error}"
+            mend = "run `sky doctor` as the daemon's user, and see that this user may read what it names"
+            _tell(Finding(name, "bad", said, mend))
     return 0
 
 
@@ -158,13 +164,21 @@ def _left_behind(chosen: Settings) -> Iterator[Finding]:
     before_s = _clock.now_us() / 1e6 - LEFT_SECONDS
     old: list[Path] = []
     for pattern in LEFT_BEHIND:
-        old += [path for path in chosen.shared.glob(pattern) if path.lstat().st_mtime < before_s]
+        old += [path for path in chosen.shared.glob(pattern) if _changed_s(path) < before_s]
     if old:
         some = ", ".join(str(path) for path in old[:3])
         mend = f"once no daemon runs: rm -r {some}"
         yield Finding("leftovers", "warn", f"{len(old)} files were left half written: {some}", mend)
     else:
         yield Finding("leftovers", "ok", "no files were left half written")
+
+
+def _changed_s(path: Path) -> float:
+    """When a file was written last; one that is gone by now is as new as can be."""
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
 
 # ── this computer ───────────────────────────────────────────────────────────────────────────────
@@ -281,6 +295,19 @@ def _other_schema(found: condition.Condition) -> Finding:
         return Finding("database", "bad", said, "pip install --upgrade skyfleet")
     said = f"the database has schema {found.schema}; this release brings it to {found.head}"
     return Finding("database", "warn", said, "sky server stop; sky server start")
+
+
+_CHECKS = {
+    "home": _home,
+    "secrets": _secrets,
+    "disk": _space,
+    "limits": _limits,
+    "leftovers": _left_behind,
+    "extras": _extras,
+    "certificate": _certificate,
+    "containers": _engine,
+    "database": _database,
+}
 
 
 if __name__ == "__main__":
