@@ -154,13 +154,14 @@ async def serve(chosen: Settings, doors: Sequence[Door]) -> None:
     presence = Presence(daemon.db, daemon.holder, public or url, mine, agree)
     _alone(await presence.begin(), chosen)
     costs = Costs(daemon.db, daemon.services.hub, daemon.services.clock)
+    forever = partial(supervise.forever, expected=SkyError)
     loops = asyncio.gather(
-        supervise.forever("loops", daemon.runner.run_forever),
-        supervise.forever("costs", costs.run_forever),
-        supervise.forever("catalogue", daemon.listing.run_forever),
-        supervise.forever("presence", presence.run_forever),
-        *([] if memory is None else [supervise.forever("clock", partial(memory.run_forever, clock))]),
-        *(supervise.forever("certificate", door.tls.run_forever) for door in doors if door.tls is not None),
+        forever("loops", daemon.runner.run_forever),
+        forever("costs", costs.run_forever),
+        forever("catalogue", daemon.listing.run_forever),
+        forever("presence", presence.run_forever),
+        *([] if memory is None else [forever("clock", partial(memory.run_forever, clock))]),
+        *(forever("certificate", door.tls.run_forever) for door in doors if door.tls is not None),
     )
     _keep_what_stays()
     try:
