@@ -45,6 +45,8 @@ class Trouble:
     message: str = "down"
     after: bool = False
     silent: bool = False
+    page: str | None = None
+    """Answered by something else than a cluster, which says this."""
     times: int = 1
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -184,6 +186,8 @@ class Cluster:
             trouble.times -= 1
             if trouble.silent:
                 await asyncio.sleep(60)
+            if trouble.page is not None:
+                return aiohttp.web.Response(status=trouble.status, text=trouble.page)
             if not trouble.after:
                 return _status(trouble.status, trouble.message, headers=trouble.headers)
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":

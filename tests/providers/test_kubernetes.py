@@ -97,6 +97,18 @@ async def test_an_answer_is_lost_and_the_same_machine_is_found(cluster: Cluster,
     assert cluster.all("pods") == cluster.all("secrets") == []
 
 
+@pytest.mark.parametrize("page", ["404 page not found", '{"detail": "Not Found"}'])
+async def test_that_somebody_else_knows_of_no_pod_does_not_make_it_gone(cluster: Cluster, page: str) -> None:
+    provider = provider_of(cluster)
+    machine = await provider.launch(await order_of(provider))
+    cluster.troubles = [Trouble("GET", "/pods", 404, page=page, times=2)]
+    with pytest.raises(AgainLater, match="without a cluster's words"):
+        await provider.find("nod_one")
+    with pytest.raises(AgainLater, match="without a cluster's words"):
+        await provider.machines()
+    assert [one.id for one in await provider.machines()] == [machine.id]
+
+
 async def test_somebody_else_made_it_in_between(cluster: Cluster) -> None:
     provider = provider_of(cluster)
     order = await order_of(provider)

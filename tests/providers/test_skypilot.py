@@ -36,7 +36,7 @@ from sky.providers.base import (
 )
 from sky.providers.contract import ProviderContract
 from sky.providers.registry import standard
-from sky.providers.skypilot import handle
+from sky.providers.skypilot import handle, shape
 from sky.providers.skypilot import provider as module
 from sky.providers.skypilot.config import Size, SkypilotConfig
 from sky.providers.skypilot.provider import KIND
@@ -446,6 +446,9 @@ async def test_unreachable_is_not_gone(server: SkypilotServer) -> None:
         assert isinstance(await error_of(provider.find(machine.tag)), AgainLater), (path, status)
     server.troubles = [Trouble("/status", lost="after")]
     assert isinstance(await error_of(provider.find(machine.tag)), AgainLater)
+    for text in ("<html>", "null", "[" * 100_000):
+        server.troubles = [Trouble("/api/status", 200, text=text)]
+        assert "the answer is no list" in (await error_of(provider.find(machine.tag))).message
     found = await provider.find(machine.tag)
     assert found is not None
     assert found.state == "running"
@@ -578,3 +581,9 @@ def test_a_pickle_runs_nothing(protocol: int, tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("encoded", [None, "", "!!", "gASV", base64.b64encode(b"\x80\x04}(e.").decode(), 7])
 def test_a_pickle_that_cannot_be_read_tells_nothing(encoded: object) -> None:
     assert handle.read(encoded) == handle.Handle()
+
+
+def test_a_number_without_measure_is_none() -> None:
+    assert [shape.number(shape.parsed(text)) for text in ("1" + "0" * 400, "1e400", "NaN", "2")] == [
+        None, None, None, 2.0,
+    ]  # fmt: skip

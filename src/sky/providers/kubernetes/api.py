@@ -126,6 +126,9 @@ class Api:
         told = _json(raw)
         if 200 <= status < 300 and told is not None:
             return told
+        if status == 404 and (told or {}).get("kind") != "Status":
+            # Not the API: a proxy, or another server at its address, that knows of nothing at all.
+            raise AgainLater(f"{self._named(method, path)}: HTTP 404 without a cluster's words", DOWN_S)
         if status == 404 and method != "POST":
             return None
         raise self._failed(status, told or {}, self._named(method, path), after)
@@ -210,7 +213,7 @@ def part(text: str) -> str:
 def _json(raw: bytes) -> Item | None:
     try:
         told: object = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return mapping(told) if is_mapping(told) else None
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import aiohttp
 
@@ -172,7 +172,7 @@ class Api:
     async def clusters(self, names: list[str]) -> list[Item]:
         """The clusters of these names, in which ``*`` stands for anything, as the server knows them now."""
         body = {"cluster_names": names, "all_users": True, "include_credentials": False, "refresh": "NONE"}
-        return many(await self.ask("/status", body))
+        return _listing(await self.ask("/status", body), self._named("POST", "/status"))
 
     async def hourly_usd(self, cluster: str) -> float | None:
         """What the cluster costs an hour, after the server's own count; None where it has none."""
@@ -192,7 +192,7 @@ class Api:
         status, raw = await self._call("GET", "/api/status", query=told)
         if status != 200:
             raise self._failed(status, raw, self._named("GET", "/api/status"))
-        return many(parsed(raw))
+        return _listing(parsed(raw), self._named("GET", "/api/status"))
 
     async def _submitted(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[str, str]:
         where = self._named(method, path)
@@ -275,6 +275,13 @@ async def calling(access: Access) -> AsyncGenerator[Api]:
     timeout = aiohttp.ClientTimeout(total=CALL_S_MAX, connect=CONNECT_S_MAX)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
         yield Api(session, access)
+
+
+def _listing(found: object, where: str) -> list[Item]:
+    """What the server has listed. Raises AgainLater for no list: that there is nothing must be said."""
+    if not isinstance(found, list):
+        raise AgainLater(f"{where}: the answer is no list; something may stand between", DOWN_S)
+    return many(cast("list[object]", found))
 
 
 def _asked(item: Item) -> Asked:

@@ -280,7 +280,7 @@ class SkypilotProvider:
         return node_of(await api.task(launch.id)) if tag is None else tag
 
     async def _clusters(self, api: calls.Api, *names: str) -> list[Cluster]:
-        return clusters_of(await api.clusters(list(names)), self._names)
+        return await asyncio.to_thread(clusters_of, await api.clusters(list(names)), self._names)
 
     async def _cluster(self, api: calls.Api, name: str) -> Cluster | None:
         return next((one for one in await self._clusters(api, name) if one.name == name), None)

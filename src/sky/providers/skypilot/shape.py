@@ -35,16 +35,20 @@ def text(found: object) -> str | None:
 
 def number(found: object) -> float | None:
     """A number that is one; None of anything else."""
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float):
         return None
-    return float(found)
+    try:
+        value = float(found)
+    except OverflowError:  # JSON bounds no integer
+        return None
+    return value if math.isfinite(value) else None
 
 
 def parsed(found: object) -> object:
-    """What a text in JSON holds; None where it is no text, or no JSON."""
+    """What a text in JSON holds; None where it is no text, or no JSON, or nested without measure."""
     if not isinstance(found, str | bytes):
         return None
     try:
         return json.loads(found)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
