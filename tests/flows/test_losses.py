@@ -7,7 +7,9 @@ from tests.flows.world import World, keep_running, succeed
 
 from sky.store.schema import computes, executions, nodes, tasks
 from sky.verbs.reports import Superseded
+from sky.verbs.reports import apart as reports_apart
 from sky.verbs.reports import record as reports_record
+from sky.verbs.reports import take as reports_take
 from sky.wire import agent as wire
 from sky.wire import v1
 
@@ -246,3 +248,18 @@ async def test_work_that_arrived_is_accepted_when_its_agent_calls_again(world: W
     assert world.tries(task)[0]["state"] == "accepted"
     one.end(execution, "succeeded")
     await world.settle(world.task_is("succeeded", task))
+
+
+async def test_a_recall_is_heard_though_what_was_told_beside_it_cannot_be_written(world: World) -> None:
+    await world.begin()
+    await world.settle(world.compute_is("ready"))
+    (one,) = world.live_agents()
+    told = wire.Report(
+        number=1,
+        console=(wire.ConsoleLines(stream="stdout", content="beside it\n", lines=1),),
+        recall=wire.Recall(reason="spot_interruption", message="in two minutes"),
+    )
+    for piece in reports_apart(told):
+        await world.db.write(lambda tx, said=piece: reports_take(tx, one.node_id, said))
+    assert world.row_state(nodes, one.node_id) == "draining"
+    await world.settle(lambda: any(agent.node_id != one.node_id for agent in world.live_agents()))

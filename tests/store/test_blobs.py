@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import subprocess
+import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
 import sqlalchemy as sa
@@ -16,7 +18,7 @@ from sky.kit import faults
 from sky.store import schema
 from sky.store.blobs import CHUNK_BYTES, ROW_BYTES_MAX, Blobs, inline_of, known, store_inline
 from sky.store.db import Database
-from sky.store.spool import UNTOUCHED_S
+from sky.store.spool import UNTOUCHED_S, Spool
 
 LIMIT = 300 * 1024 * 1024
 
@@ -168,6 +170,64 @@ async def test_a_full_disk_is_told_and_recovered_from(db: Database, small_disk: 
     assert await blobs.size(name_of(large)) is None
     assert await blobs.put(name_of(fits), pieces(fits), limit_bytes=LIMIT)
     assert await content_of(blobs, name_of(fits)) == fits
+
+
+def leave_room_for_files(disk: Path, number: int) -> None:
+    there = os.statvfs(disk)
+    options = f"remount,nr_inodes={there.f_files - there.f_ffree + number}"
+    subprocess.run(["mount", "-o", options, str(disk)], check=True)
+
+
+async def test_a_disk_without_room_for_another_file_is_told(db: Database, small_disk: Path) -> None:
+    blobs = Blobs(db, small_disk / "blobs")
+    blobs.prepare()
+    content = os.urandom(CHUNK_BYTES)
+    for room in (0, 1):  # none for what comes in; none for the folder that it is kept in
+        leave_room_for_files(small_disk, room)
+        with pytest.raises(StorageFull, match="No space left"):
+            await blobs.put(name_of(content), pieces(content), limit_bytes=LIMIT)
+        assert [path for path in small_disk.rglob("*") if path.is_file()] == []
+
+
+class Slow(PosixPath):
+    """A name in a folder that is long in coming."""
+
+    there = threading.Event()
+
+    @property
+    def parent(self) -> Path:
+        self.there.wait(30)
+        return Path(super().parent)
+
+
+async def test_who_leaves_while_a_file_is_kept_leaves_it_whole(tmp_path: Path) -> None:
+    kept, content = Slow(tmp_path / "kept"), bytearray(b"content" * 1000)
+    spool = await Spool.open(tmp_path)
+
+    async def keep() -> None:
+        try:
+            await spool.take(content, hashlib.sha256())
+            await spool.settle()
+            await spool.keep(kept, full_sync=True, at_us=1)
+        finally:
+            await spool.discard()
+
+    keeping = asyncio.create_task(keep())
+    asyncio.get_running_loop().call_later(0.1, keeping.cancel)
+    asyncio.get_running_loop().call_later(0.2, kept.there.set)
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+    assert {path.name for path in tmp_path.iterdir()} == {"kept"}
+    assert Path(kept).read_bytes() == content
+
+
+async def test_a_file_that_is_lost_is_told_before_anything_is_sent(blobs: Blobs, tmp_path: Path) -> None:
+    content = os.urandom(2 * CHUNK_BYTES)
+    await blobs.put(name_of(content), pieces(content), limit_bytes=LIMIT)
+    [file] = files(tmp_path)
+    file.unlink()
+    with pytest.raises(NotFound, match="restore"):
+        await blobs.begin(await blobs.get(name_of(content)))
 
 
 async def test_dying_between_the_file_and_its_row_loses_nothing(blobs: Blobs) -> None:

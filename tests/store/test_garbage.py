@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from tests.databases import fresh
 
-from sky.domain.errors import NotFound
+from sky.domain.errors import NotFound, StorageFull
 from sky.domain.keeping import FRESH_US, Keeping
 from sky.kit import codec
 from sky.kit.clock import SECOND_US, ManualClock
@@ -25,7 +26,9 @@ from sky.reconcile.collect import QUIET_US, Collect
 from sky.store.blobs import Blobs, store_inline, use
 from sky.store.db import Database
 from sky.store.schema import blobs as blobs_table
+from sky.store.schema import computes as computes_table
 from sky.store.schema_users import metadata
+from sky.store.tx import Tx
 from sky.store.views.garbage import FILES, KINDS
 from sky.verbs import functions
 from sky.wire import v1
@@ -202,6 +205,70 @@ async def test_nodes_have_time_to_name_what_they_brought_before_a_start(store: S
     assert done.write is None
     assert done.due_us == store.clock.now_us() + QUIET_US
     assert await store.readable(sha256)
+
+
+async def test_what_could_not_be_written_is_removed_at_the_next_try(store: Store) -> None:
+    """A full disk has a verb run again; so does somebody else who was quicker."""
+    numbers = itertools.count(1)
+
+    def add(table: sa.Table, **more: Any) -> dict[str, Any]:
+        number = next(numbers)
+        row = {one.name: _anything(one, number) for one in table.columns if not one.nullable}
+        return row | {"created_us": 1} | more
+
+    over = [add(computes_table, state="deleted", deleted_us=1) for _ in range(3)]
+    unnamed = [add(blobs_table) for _ in range(700)]
+    await store.db.write(lambda tx: tx.connection.execute(sa.insert(computes_table), over))
+    await store.db.write(lambda tx: tx.connection.execute(sa.insert(blobs_table), unnamed))
+    store.later()
+    for kind in ("computes", "content"):
+        done = await store.loop.look(kind)
+        assert done.write is not None
+        with pytest.raises(StorageFull):
+            await store.db.write(partial(_in_vain, done.write))
+        await store.db.write(done.write)
+        await store.collect(kind)
+    for table in (computes_table, blobs_table):
+        assert await store.db.read(lambda c, t=table: c.execute(sa.select(t)).all()) == []
+
+
+def _in_vain(write: Callable[[Tx], None], tx: Tx) -> None:
+    write(tx)
+    raise StorageFull("there is no room")
+
+
+async def test_a_look_leaves_its_connection_as_it_was(store: Store) -> None:
+    await store.put(b"nobody's")
+    store.later()
+    before = await store.db.read(lambda c: dict(c.get_execution_options()))
+    assert (await store.loop.look("content")).write is not None
+    assert await store.db.read(lambda c: dict(c.get_execution_options())) == before
+
+
+async def test_a_file_that_goes_while_files_are_looked_at_is_no_stray(store: Store) -> None:
+    names = [f"{n:064x}" for n in range(3)]
+    store.file(names[0]).parent.mkdir(parents=True)
+    for name in names:
+        store.file(name).write_bytes(b"nobody's")
+    store.later()
+    found = store.blobs._old_files(2 * store.clock.now_us())
+    seen = {next(found)[0]}
+    store.file(next(name for name in names if name not in seen)).unlink()
+    seen |= {name for name, _ in found}
+    assert len(seen) == 2
+
+
+async def test_what_has_a_row_again_is_not_moved_though_it_was_found(store: Store) -> None:
+    known, stray = await store.put(b"known" * 50_000), await store.put(b"stray" * 50_000)
+    await store.db.write(
+        lambda tx: tx.connection.execute(sa.delete(blobs_table).where(blobs_table.c.sha256 == stray))
+    )
+    held = os.open(store.file(known).parent, os.O_RDONLY)
+    touched_ns = os.fstat(held).st_mtime_ns
+    assert await store.blobs.remove_files([known, stray], store.clock.now_us() + 2 * FRESH_US) == 1
+    assert os.fstat(held).st_mtime_ns == touched_ns, "whoever reads it finds it all the time"
+    os.close(held)
+    assert await store.readable(known)
 
 
 async def test_every_kind_says_why_nothing_is_to_do(store: Store) -> None:

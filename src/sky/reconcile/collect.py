@@ -45,6 +45,7 @@ class Collect(OuterLoop):
         self._blobs = blobs
         self._began_us = clock.now_us()
         self._found: dict[str, list[Found]] = {}
+        self._strays: list[tuple[str, int]] = []
 
     async def look(self, key_id: str) -> Done:
         now_us = self._clock.now_us()
@@ -64,22 +65,24 @@ class Collect(OuterLoop):
         return self._remove(key_id, found, now_us)
 
     def _remove(self, kind: str, found: list[Found], now_us: int) -> Done:
-        """Remove the first of them, and forget that they were found once that is written."""
+        """Remove the first of them, and forget that they were found.
+
+        What is written may be undone and begun again, so each time it leaves the same behind.
+        """
         if kind in _WHOLE:
             one, remove = found[0], _WHOLE[kind]
 
             def write(tx: Tx) -> None:
-                if remove(tx, one.key):
-                    found.remove(one)
+                self._found[kind] = found[1:] if remove(tx, one.key) else found
 
             why = f"removing {one.key}, and what was its; {len(found)} are to go"
             return Done(why, now_us + AGAIN_US, write)
-        some, take = found[: garbage.ROWS_MAX], _SOME[kind]
+        some, rest, take = found[: garbage.ROWS_MAX], found[garbage.ROWS_MAX :], _SOME[kind]
 
         def write_some(tx: Tx) -> None:
             take(tx, some)
-            del found[: len(some)]
-            if kind == "content" and not found:
+            self._found[kind] = rest
+            if kind == "content" and not rest:
                 tx.touch(f"{self.name}/{FILES}")
 
         return Done(f"removed {len(some)} of {len(found)}", now_us + AGAIN_US, write_some)
@@ -88,14 +91,14 @@ class Collect(OuterLoop):
         if self._blobs is None:
             return Done("this daemon keeps no content in files")
         try:
-            strays = await self._blobs.stray_files(now_us)
-            some = strays[:FILES_AT_ONCE]
+            strays = self._strays or await self._blobs.stray_files(now_us)
+            some, self._strays = strays[:FILES_AT_ONCE], strays[FILES_AT_ONCE:]
             gone = await self._blobs.remove_files([sha256 for sha256, _ in some], now_us)
         except OSError as error:
             return Done(f"files could not be removed: {error}", now_us + EVERY_US)
         except Busy as error:
             return Done(f"objects could not be removed: {error.message}", now_us + UNREACHABLE_US)
-        if not gone:
+        if not (gone or self._strays):
             return Done("every file is known", now_us + EVERY_US)
         return Done(f"removed {gone} files of {len(strays)}", now_us + AGAIN_US)
 

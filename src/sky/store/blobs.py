@@ -167,7 +167,13 @@ class Blobs:
             return
         if content.path is None:
             return
-        file = await asyncio.to_thread(open, content.path, "rb")
+        try:
+            file = await asyncio.to_thread(open, content.path, "rb")
+        except FileNotFoundError as error:
+            msg = (
+                f"blob {content.sha256} is not in its file any more, where it was put; restore {content.path}"
+            )
+            raise NotFound(msg, details={"blob": content.sha256}) from error
         try:
             if start:
                 file.seek(start)
@@ -179,7 +185,7 @@ class Blobs:
     async def begin(self, content: Content, start: int = 0) -> AsyncIterator[bytes]:
         """The same, once it is clear that it can be read: later it is too late to say that it cannot."""
         pieces = self.read(content, start)
-        return pieces if content.place is None else _going_on(await anext(pieces, b""), pieces)
+        return _going_on(await anext(pieces, b""), pieces)
 
     def _in_bucket(self) -> BlobBucket:
         if self._bucket is None:
@@ -256,6 +262,8 @@ class Blobs:
         """
         objects = [name for name in hashes if "/" in name]
         hashes = [name for name in hashes if "/" not in name]
+        known = await self._rows(hashes)
+        hashes = [name for name in hashes if name not in known]
         if objects:
             await self._in_bucket().remove(objects)
         aside = await asyncio.to_thread(self._aside, hashes)
@@ -277,7 +285,10 @@ class Blobs:
 
     def _old_files(self, now_us: int) -> Iterator[tuple[str, int]]:
         for path in self._folder.glob("[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]/*"):
-            told = path.stat(follow_symlinks=False)
+            try:
+                told = path.stat(follow_symlinks=False)
+            except FileNotFoundError:  # whoever removes files has just done so
+                continue
             if _HASH.fullmatch(path.name) and told.st_mtime_ns // 1000 < now_us - FRESH_US:
                 yield path.name, told.st_size
 

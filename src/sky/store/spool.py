@@ -53,7 +53,11 @@ class Spool:
 
     @classmethod
     async def open(cls, folder: Path) -> Spool:
-        return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
+        """An empty one in ``folder``. Raises StorageFull."""
+        try:
+            return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
+        except OSError as error:
+            raise _full(error) from error
 
     @property
     def path(self) -> Path:
@@ -67,7 +71,7 @@ class Spool:
         self._writing = asyncio.get_running_loop().run_in_executor(None, self._take, piece, digest)
 
     async def settle(self) -> None:
-        """Wait until all that was taken is written."""
+        """Wait until all that was begun is done. Raises StorageFull."""
         writing = self._writing
         if writing is None:
             return
@@ -77,8 +81,7 @@ class Spool:
         try:
             writing.result()
         except OSError as error:
-            msg = f"the disk that holds the blobs refused to write ({error.strerror}); nothing was stored"
-            raise StorageFull(msg) from error
+            raise _full(error) from error
 
     def _take(self, piece: bytearray, digest: Hash) -> None:
         digest.update(piece)
@@ -87,9 +90,13 @@ class Spool:
             view = view[os.write(self._descriptor, view) :]
 
     async def keep(self, path: Path, *, full_sync: bool, at_us: int | None = None) -> None:
-        """Give it the name that is looked for. ``at_us``: when it came, by a clock that its readers go by."""
-        await asyncio.to_thread(self._keep, path, full_sync, at_us)
-        self._path = None
+        """Give it the name that is looked for. ``at_us``: when it came, by a clock that its readers go by.
+
+        Raises StorageFull. Who stops waiting stops nothing: it may have that name, or is discarded.
+        """
+        await self.settle()
+        self._writing = asyncio.get_running_loop().run_in_executor(None, self._keep, path, full_sync, at_us)
+        await self.settle()
 
     def _keep(self, path: Path, full_sync: bool, at_us: int | None) -> None:
         if at_us is not None:
@@ -99,6 +106,7 @@ class Spool:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._path is not None:
             Path(self._path).replace(path)
+            self._path = None
 
     async def discard(self) -> None:
         if self._writing is not None:
@@ -107,3 +115,11 @@ class Spool:
         os.close(self._descriptor)
         if self._path is not None:
             await asyncio.to_thread(os.unlink, self._path)
+
+
+def _full(error: OSError) -> StorageFull:
+    msg = (
+        f"the disk that holds the blobs refused to write ({error.strerror}); nothing was stored: make room, "
+        "or see that its folder can be written, and try again"
+    )
+    return StorageFull(msg)

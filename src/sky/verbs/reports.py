@@ -114,6 +114,8 @@ def apart(report: agent.Report) -> Iterator[agent.Report]:
     alone = agent.Report(number=report.number, ready=report.ready)
     if report.ready:
         yield alone
+    if report.recall is not None:
+        yield msgspec.structs.replace(alone, ready=False, recall=report.recall)
     for name in ("phases", "console", "started", "items", "outcomes"):
         for thing in getattr(report, name):
             yield msgspec.structs.replace(alone, ready=False, **{name: (thing,)})

@@ -169,7 +169,8 @@ def _unnamed(
     candidates = set(connection.scalars(old.except_(*named)))
     for column in _json_columns(but) if candidates else ():
         query = sa.select(sa.cast(column, sa.Text)).where(column.is_not(None))
-        with connection.execution_options(yield_per=ROWS_MAX).execute(query) as rows:
+        # Of this statement only: the options of a connection stay with it.
+        with connection.execute(query, execution_options={"yield_per": ROWS_MAX}) as rows:
             for (text,) in rows:
                 candidates.difference_update(_HASH.findall(text))
     found: list[Found] = []
