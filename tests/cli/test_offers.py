@@ -131,6 +131,10 @@ def test_a_list_that_is_wrong_is_told_with_its_line(offline: Sky, tmp_path: Path
     wrong.write_text(OWN.replace(",20,9", ",cheap,9"))
     ended = offline("offers", "--offline", SKY_PRICE_LIST=str(wrong)).check(2)
     assert f"{wrong}:5: price is a number" in ended.err
+    named = tmp_path / "named"
+    named.write_text(f"{wrong}\n")
+    ended = offline("offers", "--offline", SKY_PRICE_LIST="", SKY_PRICE_LIST_FILE=str(named)).check(2)
+    assert f"{wrong}:5: price is a number" in ended.err, "a setting may stand in a file, here too"
     daemon = RunningDaemon(tmp_path, free_port(), environment={"SKY_PRICE_LIST": str(wrong)})
     with pytest.raises(Exception, match="price is a number"):
         daemon.start()

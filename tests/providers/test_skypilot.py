@@ -329,6 +329,13 @@ async def test_a_token_that_ends_during_a_launch_loses_nothing(
     assert len(server.tasks()) == 1
 
 
+async def test_a_machine_whose_cost_cannot_be_told_is_there(server: SkypilotServer) -> None:
+    server.troubles = [Trouble("/cost_report", 500, times=9)]
+    provider = provider_of(server)
+    machine = await provider.launch(await order_of(provider))
+    assert (machine.state, "hourly_usd" in machine.binding) == ("running", False)
+
+
 async def test_a_launch_that_is_not_taken_is_refused(server: SkypilotServer) -> None:
     provider = provider_of(server)
     order = await order_of(provider)

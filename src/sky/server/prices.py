@@ -14,6 +14,7 @@ import msgspec
 
 from sky.domain import price_list
 from sky.domain.price_list import PriceList, PriceListError
+from sky.server.said import SettingsError, said
 
 VARIABLE = "SKY_PRICE_LIST"
 EXIT_WRONG = 2
@@ -40,10 +41,10 @@ def read(path: Path | None) -> PriceList | None:
 
 def main() -> int:
     """0 printed; 2 where the list is wrong."""
-    named = os.environ.get(VARIABLE)
     try:
+        named = said(VARIABLE, os.environ)
         found = read(Path(named) if named else None) or price_list.shipped()
-    except PriceListError as error:
+    except (PriceListError, SettingsError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_WRONG
     told = {"as_of": found.as_of, "currency": price_list.CURRENCY, "source": found.source, "rows": found.rows}

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 
 from sky.domain.offer import Offer
 from sky.kit import faults
@@ -25,6 +26,7 @@ from sky.providers.base import (
     LaunchOrder,
     Machine,
     Provider,
+    ProviderError,
     Refused,
     Setup,
 )
@@ -43,6 +45,7 @@ REMOVING_AGAIN_S: Final = 3.0
 DENIED_AGAIN_S: Final = 30.0
 CHECKED_S: Final = 300.0
 """How long the server's version is taken to be what it was."""
+_log = structlog.get_logger(__name__)
 
 
 class SkypilotProvider:
@@ -235,7 +238,12 @@ class SkypilotProvider:
         """The machine, with what it costs among its facts."""
         machine = self._seen(cluster, launching=False)
         if machine.state != "gone":
-            hourly = await api.hourly_usd(cluster.name)
+            try:
+                hourly = await api.hourly_usd(cluster.name)
+            except ProviderError as error:
+                # A machine that costs money is not left waiting for what is only told: its offer has a price.
+                _log.warning("skypilot.cost_unknown", cluster=cluster.name, error=error.message)
+                hourly = None
             if hourly is not None:
                 machine.binding["hourly_usd"] = hourly
         return machine
