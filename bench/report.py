@@ -121,7 +121,7 @@ def requests_round(make: Callable[[], Target], peer: str | None, seconds: float,
         try:
             request_rows.both(target, peer, seconds, calls, theirs)
         finally:
-            request_rows.stop(target)
+            target.stop()
     request_rows.alone(make, ours)
 
 

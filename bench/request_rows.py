@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bench.target import Target, memory_mb, processes_under, start
+from bench.target import Target, memory_mb, start
 
 Note = Callable[[str, float], None]
 Run = Callable[[list[str], dict[str, str], Note], None]
@@ -44,15 +44,6 @@ def start_skypilot(python: str, port: int, metrics_port: int) -> Target:
 def peer_environment(home: Path) -> dict[str, str]:
     """Nothing is told to anybody about its use."""
     return {"HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-
-
-def stop(target: Target) -> None:
-    """End a server whose processes may have left its group."""
-    left = processes_under(str(target.home))
-    target.stop()
-    for pid in left:
-        if pid in processes_under(str(target.home)):
-            os.kill(pid, 9)
 
 
 def both(target: Target, python: str, seconds: float, run: Run, note: Note) -> None:

@@ -38,6 +38,19 @@ def processes_under(mark: str) -> list[int]:
     return found
 
 
+def processes_of_session(session: int) -> list[int]:
+    """Live processes of the session that one began."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
 def memory_mb(pids: list[int]) -> float:
     """Proportional set size: shared pages are counted once."""
     total_kb = 0
@@ -81,12 +94,17 @@ class Target:
             raise SystemExit(f"{self.name} {method} {path}: {refused.code} {refused.read()!r}") from refused
         return json.loads(text) if text[:1] in (b"{", b"[") else text
 
+    def pids(self) -> list[int]:
+        """The server and all that came of it: also what has written a title over its environment, as workers
+        of skypilot's do, by its session."""
+        return sorted({*processes_under(str(self.home)), *processes_of_session(self.process.pid)})
+
     def server_pids(self) -> list[int]:
         """The daemon and what it started, without the nodes."""
         nodes = f"{self.home}/nodes"
         return [
             pid
-            for pid in processes_under(str(self.home))
+            for pid in self.pids()
             if nodes not in Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
         ]
 
@@ -97,7 +115,7 @@ class Target:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for pid in processes_under(str(self.home)):
+        for pid in self.pids():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -167,8 +167,11 @@ def real(installed: Real) -> Iterator[Real]:
             time.sleep(0.5)
         yield made
     finally:
+        # Its workers write their titles over their environment, and are left to nobody when it ends; of what
+        # has another group, the home is known.
         for pid in processes_of(home):
             os.kill(pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=10)
 
 
