@@ -20,7 +20,6 @@ EVERY_S = 5.0
 ASK_S_MAX = 3.0
 TOKEN_S = 21_600
 BYTES_MAX = 4096
-_REFUSED = 401
 _OK, _NOTHING = 200, 404
 
 
@@ -41,10 +40,15 @@ async def watch(base: str, session: aiohttp.ClientSession, told: Callable[[Recal
             if status not in (_OK, _NOTHING):
                 token = ""
             silent = False
-        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            # ValueError: it is not to be read, or a token that no header can have.
             notice, token = None, ""
             if not silent:
-                say("the machine's metadata service does not answer", url=base, error=repr(error))
+                say(
+                    "the machine's metadata service gives no answer that can be used",
+                    url=base,
+                    error=repr(error),
+                )
             silent = True
         if notice is not None:
             message = f"its provider is to {notice.action} it at {notice.time}"
