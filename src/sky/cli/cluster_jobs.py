@@ -34,7 +34,6 @@ from sky.client import sdk
 
 EXIT_OF_STATUS = {"SUCCEEDED": 0, "FAILED": 100, "FAILED_SETUP": 100, "FAILED_DRIVER": 100, "CANCELLED": 103}
 NOT_ENDED = 101
-HAS_JOBS = ("UP", "INIT", "AUTOSTOPPING", "STOPPED")
 
 Cluster = Annotated[str, Parameter(help="Name of the cluster.")]
 

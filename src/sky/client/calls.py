@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from sky.client.request import (
     ANSWER_S,
-    CODEC,
     EXEC_S,
     IS_BLOB,
     IS_JSON,
@@ -284,12 +283,6 @@ def put_function(sha256: str, content: Body, name: str | None = None) -> Call[v1
     headers = (IS_BLOB, ("X-Skyward-Function-Name", shown[:256])) if shown else (IS_BLOB,)
     path = at("functions", sha256)
     return Call("PUT", path, as_json(v1.Function), (), headers, content, timeout_s=TRANSFER_S)
-
-
-def register_function(sha256: str, name: str | None = None) -> Call[v1.Function]:
-    """Make a function of content that is stored already."""
-    body = encoder.encode(v1.FunctionCreate(codec=CODEC, name=name))
-    return Call("PUT", at("functions", sha256), as_json(v1.Function), (), (IS_JSON,), body)
 
 
 def get_function(sha256: str) -> Call[v1.Function]:

@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 BLOB = "application/vnd.skyward.blob"
 JSON = "application/json"
-CODEC = "cloudpickle-lz4"
 ANSWER_S = 30.0
 """How long an answer may take that waits for nothing."""
 TRANSFER_S = 300.0

@@ -15,7 +15,6 @@ from msgspec import Meta
 VERIFY = "/bridge/v1/keys/verify"
 BALANCE = "/bridge/v1/balance"
 HOLDS = "/bridge/v1/holds"
-OWNER_CHARS_MAX = 48
 
 Owner = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
 KeyName = Annotated[str, Meta(pattern=r"^[!-~]{1,40}$")]

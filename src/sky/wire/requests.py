@@ -24,7 +24,6 @@ LINES_MAX = 1_000
 NODES_MAX = 1_000
 
 RequestStatus = Literal["PENDING", "RUNNING", "WAITING", "SUCCEEDED", "FAILED", "CANCELLED"]
-ClusterState = Literal["INIT", "UP", "STOPPED", "AUTOSTOPPING"]
 JobState = Literal[
     "INIT",
     "PENDING",
