@@ -12,7 +12,7 @@ from tests.flows.world import FUNCTION_SHA, World
 
 from sky.domain.keeping import FRESH_US, Keeping
 from sky.kit.clock import SECOND_US
-from sky.reconcile.collect import QUIET_US, Collect
+from sky.reconcile.collect import EVERY_US, QUIET_US, Collect
 from sky.store.rows import requests as request_rows
 from sky.store.schema import blobs, computes, executions, functions, generations, nodes, tasks
 from sky.store.schema_jobs import deliveries, jobs, webhooks
@@ -144,6 +144,15 @@ async def test_messages_that_are_to_be_sent_stay_and_an_endpoint_with_its_last_g
 
     await world.db.write(write)
     loop = Collect(world.db, world.clock, NOW)
+    found = await loop.look("deliveries")
+    assert found.write is not None
+    failed = sa.update(deliveries).where(deliveries.c.id == "failed")
+    await world.db.write(lambda tx: tx.connection.execute(failed.values(state="pending")))
+    await world.db.write(found.write)
+    there = {row["id"] for row in world.rows(deliveries)}
+    assert there == {"pending", "failed"}, "somebody has it sent once more"
+    await world.db.write(lambda tx: tx.connection.execute(failed.values(state="failed")))
+    world.clock.advance(EVERY_US / SECOND_US)
     await collect(world, loop)
     assert [row["id"] for row in world.rows(deliveries)] == ["pending"]
     assert [row["id"] for row in world.rows(webhooks)] == ["there", "deleted"]

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
+from tests.databases import fresh
 from tests.proof import record
 from tests.store.support import empty, execution_row, inline, task_row, wakes
 
@@ -28,8 +29,9 @@ from sky.store.commits import Committed
 from sky.store.db import Database
 from sky.store.engine import explain, make_engine
 from sky.store.line import PASSES_PER_COMMIT_MAX, VERBS_PER_COMMIT_MAX, WRITES_WAITING_MAX
+from sky.store.neighbours import Neighbours
 from sky.store.reserve import Reserve
-from sky.store.tx import ConflictError, Tx
+from sky.store.tx import ConflictError, Event, Tx
 
 COUNT = sa.select(sa.func.count()).select_from(schema.tasks)
 
@@ -351,6 +353,44 @@ async def test_a_database_locked_by_another_process_is_waited_for_and_then_busy(
     assert await waiting == 2
     assert await count(db) == 1, "what was refused as busy was not written"
     db.close()
+
+
+class Deaf(Neighbours):
+    """While it is deaf its database fails when it is asked what others have recorded, in a way that means
+    nothing known."""
+
+    deaf = True
+
+    def missed(self, connection: sa.Connection, own: Sequence[Event]) -> tuple[Event, ...]:
+        if self.deaf:
+            connection.execute(sa.text("SELECT 1 / 0"))
+        return super().missed(connection, own)
+
+
+async def test_events_that_cannot_be_read_stop_no_write_and_are_told_later_in_order(tmp_path: Path) -> None:
+    url = fresh(tmp_path / "sky.db", postgresql=True)
+    ear = Deaf(url, "one")
+    one = Database(url, SystemClock(), wakes, neighbours=ear)
+    other = Database(url, SystemClock(), wakes, neighbours=Neighbours(url, "other"))
+    told: list[int] = []
+    one.listen(lambda committed: told.extend(event.seq for event in committed.events))
+    one.start()
+    other.start()
+    try:
+        async with asyncio.timeout(60):
+            for number in range(3):
+                assert await other.write(add(2 * number)) == 2 * number
+                assert await one.write(add(2 * number + 1)) == 2 * number + 1
+            assert await count(one) == 6
+            assert told == [], "none is told before those that came before it"
+            ear.deaf = False
+            await one.write(lambda _: None)
+            while len(told) < 6:
+                await asyncio.sleep(0.01)
+        assert told == [1, 2, 3, 4, 5, 6]
+    finally:
+        one.close()
+        other.close()
 
 
 # ── a full disk ─────────────────────────────────────────────────────────────────────────────────

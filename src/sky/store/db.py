@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.exc import DBAPIError
 
 from sky.domain.errors import Busy, SkyError, StorageFull
@@ -37,10 +38,11 @@ from sky.store.engine import BUSY_TIMEOUT_MS, READER_THREADS, explain, make_engi
 from sky.store.line import WRITES_WAITING_MAX, Line
 from sky.store.neighbours import Neighbours
 from sky.store.reserve import Reserve
-from sky.store.tx import Event, Tx, WakeRule
+from sky.store.tx import ConflictError, Event, Tx, WakeRule
 from sky.store.writer import Writer
 
 T = TypeVar("T")
+_log = structlog.get_logger(__name__)
 
 
 class Database:
@@ -76,6 +78,8 @@ class Database:
         self._local = threading.local()
         self._reading: list[sa.Connection] = []
         self._closed = False
+        self._owes = False
+        """Events are recorded that no reader here was told of yet."""
         self.meters = Meters()
         self.asked_s = float("-inf")
         """When somebody last asked for something and waited for it."""
@@ -243,14 +247,18 @@ class Database:
 
     def _with_missed(self, made: Committed, heard: frozenset[str]) -> Committed:
         """What this daemon tells its own readers: first what others have recorded before it."""
-        if self._neighbours is None or not (heard or made.events):
+        if self._neighbours is None or not (heard or made.events or self._owes):
             return made
+        keys = tuple(dict.fromkeys((*made.keys, *sorted(heard - ANYTHING))))
         try:
             missed = self._read_here(lambda c: self._neighbours_missed(c, made.events))
-        except SkyError:  # a reader is told at the next commit, or comes back with its cursor
-            missed = ()
-        keys = tuple(dict.fromkeys((*made.keys, *sorted(heard - ANYTHING))))
-        return Committed((*missed, *made.events), keys, anything=heard >= ANYTHING)
+        except (SkyError, ConflictError, DBAPIError) as error:
+            # What is written is written. Its events are told at a later commit, behind those before them.
+            _log.warning("events.not_read", error=str(error))
+            self._owes, told = True, tuple(event for event in made.events if not event.seq)
+        else:
+            self._owes, told = False, (*missed, *made.events)
+        return Committed(told, keys, anything=heard >= ANYTHING)
 
     def _neighbours_missed(self, connection: sa.Connection, own: Sequence[Event]) -> tuple[Event, ...]:
         return () if self._neighbours is None else self._neighbours.missed(connection, own)

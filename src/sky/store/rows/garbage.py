@@ -127,7 +127,8 @@ def deliveries_over(connection: sa.Connection, before_us: int) -> list[Found]:
 
 def remove_deliveries(tx: Tx, ids: Sequence[str]) -> int:
     """Remove what became of messages, and endpoints that are deleted and have none."""
-    removed = _delete(tx, deliveries.c.id, ids)
+    over = sa.delete(deliveries).where(deliveries.c.id.in_(ids), IS_OVER)  # one may be sent once more
+    removed = tx.connection.execute(over).rowcount
     unused = ~sa.exists().where(deliveries.c.webhook_id == webhooks.c.id)
     tx.connection.execute(sa.delete(webhooks).where(webhooks.c.deleted_us.is_not(None), unused))
     return removed
