@@ -252,6 +252,8 @@ def test_help_shows_the_function(on_daemon: Any, files: None) -> None:
     assert page.startswith("Usage: sky run work.py:train")
     assert "--epochs INT" in page
     assert "How many times." in page
+    page = on_daemon("run", "work.py:late", "--help").check().out
+    assert page.strip() == "Usage: sky run work.py:late [OPTIONS]"
 
 
 def test_tasks_results_logs_and_reasons(on_daemon: Any, dev: str, run: Any) -> None:

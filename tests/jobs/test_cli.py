@@ -306,6 +306,9 @@ def test_what_is_sold_can_be_read_without_a_key(operator: Sky) -> None:
     for shown, table, listed in zip(nouns.values(), ended[::2], ended[1::2], strict=True):
         assert shown in table.check().out
         assert shown in {one.get("id") or one["cloud"] for one in listed.check().json()}
+    sold = {line.split()[0]: line.rstrip() for line in ended[0].out.splitlines()}
+    assert sold["cpu"].endswith("  yes")
+    assert sold["gpu"].endswith("  not here"), "its cloud is not among the upstreams"
 
 
 def test_who_stops_waiting_is_told_that_the_job_goes_on(buyer: Sky) -> None:

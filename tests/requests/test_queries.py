@@ -210,13 +210,14 @@ def test_a_cloud_that_is_not_known_is_told_with_the_nearest(api: Api) -> None:
 
 def test_check_tries_each_provider_and_says_what_to_do(api: Api) -> None:
     before = time.time()
-    rows = {row["infra"]: row for row in api.do("check", infra_list=["local", "gcp"], verbose=True)}
+    rows = {row["infra"]: row for row in api.do("check", infra_list=["local", "gcp", "ssh"], verbose=True)}
     local, gcp = rows["local"], rows["gcp"]
     assert (local["enabled"], local["reason"]) == (True, None)
     assert local["checked_at"] >= before - 1
     assert local["regions"] == ["local"]
     assert not gcp["enabled"]
     assert "no provider of that kind" in gcp["reason"]
+    assert rows["ssh"]["hint"].startswith("`sky provider add NAME --kind ssh` adds one; ")
     assert api.do("enabled_clouds") == ["local"]
     assert api.do("enabled_clouds", expand=True) == ["local/local"]
     told = api.http.get("/enabled_clouds", params={"expand": "true"}).json()

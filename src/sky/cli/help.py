@@ -48,8 +48,10 @@ class Pages:
             console.print(Text.assemble(("Usage: ", "bold"), text))
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
-        """What the command does."""
-        text = plain(description)
+        """What the command does; a function without a docstring says nothing."""
+        from cyclopts.help.silent import SILENT
+
+        text = "" if description is SILENT else plain(description)
         if text:
             for paragraph in text.split("\n\n"):
                 joined = " ".join(paragraph.split())

@@ -153,7 +153,7 @@ def upload(
         message = f"{len(failed)} of {len(answers)} nodes refused; rank {ranks.get(node_, node_)}: {why}"
         raise CliError("upload_failed", message, None, FAILED)
     if output_ == "table":
-        output.note(f"{file} is {target} on {len(answers)} nodes")
+        output.note(f"{file} is on {len(answers)} node{'s' if len(answers) != 1 else ''} as {target}")
     return 0
 
 

@@ -128,6 +128,7 @@ INSTEAD = {
     "scale": "compute resize",
     "events": "log --events",
     "result": "task result",
+    "version": "--version",
 }
 """What they may have meant by a word that is no noun."""
 ELSEWHERE = {

@@ -81,7 +81,8 @@ def add(
 ) -> int:
     """Add a provider. Credentials are kept encrypted and are never shown again."""
     if kind is None and hosts is None:
-        raise usage("--kind is missing", "`sky provider add --help` shows how it is used")
+        hint = "`sky provider kinds` lists them, `sky provider add --help` shows how one is added"
+        raise usage("--kind is missing", hint)
     settings, secrets = _of_hosts(hosts, kind)
     settings |= {key: _value(text) for key, text in _assignments(config, "--config")}
     secrets |= {key: _secret(key, text) for key, text in _assignments(credential, "--credential")}

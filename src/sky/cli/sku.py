@@ -21,17 +21,23 @@ def list_(*, output_: Output = "table") -> int:
     """List what paid jobs can be run on, with prices per hour, metered by the second."""
     with looking() as jobs:
         skus = jobs.skus()
+        usable = frozenset(one.cloud for one in jobs.upstreams() if one.enabled)
     if output_ == "json":
         output.json(skus)
     elif not skus:
         output.note("nothing is sold here")
     else:
-        output.table(HEADINGS, map(_row, skus), flexible=("WHERE", "GPU"))
+        output.table(HEADINGS, (_row(sku, usable) for sku in skus), flexible=("WHERE", "GPU"))
     return 0
 
 
-def _row(sku: wire.SKU) -> tuple[object, ...]:
+def _row(sku: wire.SKU, usable: frozenset[str]) -> tuple[object, ...]:
     gpu = f"{sku.gpu_count}x {sku.gpu}" if sku.gpu_count else None
-    where = ", ".join(dict.fromkeys(place.cloud for place in sku.providers or ()))
-    sold = Cell("spot" if sku.interruptible else "yes", "good") if sku.available else Cell("no", "dim")
+    clouds = tuple(dict.fromkeys(place.cloud for place in sku.providers or ()))
+    where = ", ".join(clouds)
+    if sku.available and not usable.isdisjoint(clouds):
+        sold = Cell("spot" if sku.interruptible else "yes", "good")
+    else:
+        # On sale in the list, while no cloud of it is in use here: a submit would be refused.
+        sold = Cell("not here" if sku.available else "no", "dim")
     return sku.id, dollars(sku.price_usd_per_hour), sku.vcpus, f"{sku.memory_gb}GB", gpu, where, sold

@@ -70,7 +70,7 @@ class Readiness:
     def _where(self, compute: v1.Compute) -> str:
         status = compute.status
         steps = sorted({phase for phase in self._phases.values() if phase})
-        doing = f", {', '.join(steps)}" if steps else ""
+        doing = f", now at: {', '.join(steps)}" if steps else ""
         trouble = f" ({status.last_error.message})" if status.last_error else ""
         ready = f"{status.nodes_ready} of {compute.spec.nodes.desired} nodes ready"
         return f"{compute.name or compute.id}: {status.state}, {ready}{doing}{trouble}"

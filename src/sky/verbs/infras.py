@@ -94,5 +94,7 @@ def _absent(infra: str, rules: Rules) -> InfraRecord:
         told = f"this server can use {', '.join(sorted(rules.kinds))}"
     else:
         reason = "no provider of that kind was added"
-        told = f"`sky provider add {infra}`, with {', '.join(info.credential_fields) or 'no credentials'}"
+        told = f"`sky provider add NAME --kind {infra}` adds one"
+        if info.credential_fields:
+            told += f"; credentials it can be given: {', '.join(info.credential_fields)}"
     return InfraRecord(infra=infra, enabled=False, reason=reason, hint=told)

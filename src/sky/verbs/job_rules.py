@@ -344,7 +344,7 @@ def _places(request: wire.SubmitJobRequest, sku: Sku, offering: Offering) -> tup
             raise JobRefused("provider_not_offered", msg, param=f"providers[{index}]")
     places = candidates(sku, wanted, offering.enabled)
     if not places:
-        msg = f"none of the clouds of sku {sku.id!r} that are allowed is in use here"
+        msg = f"sku {sku.id!r} is asked for on {', '.join(wanted or sku.clouds)}, which is not in use here"
         raise JobRefused("upstream_unavailable", msg, param="providers" if wanted else "sku")
     if _spec(request).image == HOST_IMAGE:
         return _on_host(places, offering)
