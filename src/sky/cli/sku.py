@@ -1,6 +1,8 @@
 """``sky sku``: the kinds of machine that paid jobs can be run on, and their prices.
 
-Decides: which facts are shown. Never: asks for a key. Follows: what is listed is what a submit is judged by.
+Decides: which facts are shown, and that what cannot be had here is not shown as sold.
+Never: asks for a key.
+Follows: what is listed is what a submit is judged by.
 """
 
 from __future__ import annotations
