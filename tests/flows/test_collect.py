@@ -8,16 +8,20 @@ from typing import Any
 
 import sqlalchemy as sa
 from tests.flows.test_clusters import do, up
-from tests.flows.world import FUNCTION_SHA, World
+from tests.flows.world import FUNCTION_SHA, World, keep_running
 
 from sky.domain.keeping import FRESH_US, Keeping
+from sky.kit import codec
 from sky.kit.clock import SECOND_US
 from sky.reconcile.collect import EVERY_US, QUIET_US, Collect
+from sky.store.blobs import store_inline
 from sky.store.rows import requests as request_rows
 from sky.store.schema import blobs, computes, executions, functions, generations, nodes, tasks
 from sky.store.schema_jobs import deliveries, jobs, webhooks
 from sky.store.schema_requests import cluster_jobs, clusters, requests
 from sky.store.views.garbage import KINDS, LOOKS
+from sky.verbs import reports
+from sky.wire import agent as wire
 
 NOW = Keeping(ended_us=0, calls_us=0, requests_us=0, deliveries_us=0, unnamed_us=0)
 OF_COMPUTE = (nodes, tasks, executions, generations)
@@ -125,6 +129,37 @@ def _empty(column: sa.Column[Any]) -> Any:
     if isinstance(column.type, sa.Integer):
         return 0
     return {} if isinstance(column.type, sa.JSON) else ""
+
+
+async def test_what_a_node_names_just_as_it_would_go_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    loop = Collect(world.db, world.clock, NOW)
+    await world.begin()
+    world.answer = keep_running
+    task = await world.call()
+    await world.settle(world.sent(task))
+    execution = world.tries(task)[-1]["id"]
+    brought = {name: codec.sha256_hex(name.encode()) for name in ("item", "result", "nobody's")}
+    await world.db.write(lambda tx: store_inline(tx, [(brought[name], name.encode()) for name in brought]))
+    world.clock.advance((QUIET_US + 3 * FRESH_US) / SECOND_US)
+    found = await loop.look("content")
+    assert found.write is not None
+    item = wire.Item(execution=execution, index=0, value_sha256=brought["item"])
+    ended = wire.Outcome(
+        execution=execution,
+        state="succeeded",
+        seconds=1.0,
+        ago_s=0.0,
+        result_sha256=brought["result"],
+        items=1,
+    )
+    report = wire.Report(number=1, items=(item,), outcomes=(ended,))
+    [node] = world.rows(nodes)
+    await world.db.write(lambda tx: reports.take(tx, node["id"], report))
+    await world.db.write(found.write)
+    there = {row["sha256"] for row in world.rows(blobs)}
+    assert {name for name, sha256 in brought.items() if sha256 in there} == {"item", "result"}
+    world.close()
 
 
 async def test_messages_that_are_to_be_sent_stay_and_an_endpoint_with_its_last_goes(tmp_path: Path) -> None:

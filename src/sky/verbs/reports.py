@@ -201,6 +201,8 @@ def _items(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
         if item.value is not None:
             sha256 = codec.sha256_hex(item.value)
             inline.append((sha256, item.value))
+        elif sha256 is not None:
+            blobs.use(tx, sha256)
         found.append({"execution_id": item.execution, "index": item.index, "value_sha256": sha256})
     blobs.store_inline(tx, inline)
     tasks.add_items(tx, found)
@@ -225,6 +227,8 @@ def _outcomes(tx: Tx, report: agent.Report, rows: Mapping[str, Row]) -> None:
         if said.result is not None:
             sha256 = codec.sha256_hex(said.result)
             inline.append((sha256, said.result))
+        elif sha256 is not None:
+            blobs.use(tx, sha256)
         endings.append(_ending(tx, said, row, sha256))
         if said.state == t.INDETERMINATE and _may_repeat(tx, row):
             retries.append((said.execution, "ambiguous"))
