@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path, PosixPath
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -190,18 +191,44 @@ async def test_a_disk_without_room_for_another_file_is_told(db: Database, small_
 
 
 class Slow(PosixPath):
-    """A name in a folder that is long in coming."""
+    """A path on a disk that is long in answering. ``asked``: somebody waits for it."""
 
-    there = threading.Event()
+    asked: threading.Event
+    there: threading.Event
 
     @property
     def parent(self) -> Path:
-        self.there.wait(30)
+        self._wait()
         return Path(super().parent)
+
+    def __fspath__(self) -> str:
+        self._wait()
+        return str(self)
+
+    def _wait(self) -> None:
+        self.asked.set()
+        self.there.wait(30)
+
+
+def slow(path: Path) -> Slow:
+    one = Slow(path)
+    one.asked, one.there = threading.Event(), threading.Event()
+    return one
+
+
+async def leave(working: asyncio.Task[Any], path: Slow) -> None:
+    """Stop waiting for work that is in a thread just then, and have the disk answer."""
+    assert await asyncio.to_thread(path.asked.wait, 30)
+    working.cancel()
+    await asyncio.sleep(0)
+    path.there.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    await asyncio.get_running_loop().shutdown_default_executor()
 
 
 async def test_who_leaves_while_a_file_is_kept_leaves_it_whole(tmp_path: Path) -> None:
-    kept, content = Slow(tmp_path / "kept"), bytearray(b"content" * 1000)
+    kept, content = slow(tmp_path / "kept"), bytearray(b"content" * 1000)
     spool = await Spool.open(tmp_path)
 
     async def keep() -> None:
@@ -212,13 +239,19 @@ async def test_who_leaves_while_a_file_is_kept_leaves_it_whole(tmp_path: Path) -
         finally:
             await spool.discard()
 
-    keeping = asyncio.create_task(keep())
-    asyncio.get_running_loop().call_later(0.1, keeping.cancel)
-    asyncio.get_running_loop().call_later(0.2, kept.there.set)
-    with pytest.raises(asyncio.CancelledError):
-        await keeping
+    await leave(asyncio.create_task(keep()), kept)
     assert {path.name for path in tmp_path.iterdir()} == {"kept"}
-    assert Path(kept).read_bytes() == content
+    assert (tmp_path / "kept").read_bytes() == content
+
+
+async def test_who_leaves_while_a_file_is_made_leaves_none(tmp_path: Path) -> None:
+    incoming = slow(tmp_path)
+    await leave(asyncio.create_task(Spool.open(incoming)), incoming)
+    async with asyncio.timeout(30):
+        while any(tmp_path.iterdir()):
+            await asyncio.sleep(0.01)
+    there = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in there if path.startswith(str(tmp_path))]
 
 
 async def test_a_file_that_is_lost_is_told_before_anything_is_sent(blobs: Blobs, tmp_path: Path) -> None:

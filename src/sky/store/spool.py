@@ -54,8 +54,12 @@ class Spool:
     @classmethod
     async def open(cls, folder: Path) -> Spool:
         """An empty one in ``folder``. Raises StorageFull."""
+        making = asyncio.ensure_future(asyncio.to_thread(tempfile.mkstemp, dir=folder))
         try:
-            return cls(*await asyncio.to_thread(tempfile.mkstemp, dir=folder))
+            return cls(*await asyncio.shield(making))
+        except asyncio.CancelledError:
+            making.add_done_callback(_throw_away)
+            raise
         except OSError as error:
             raise _full(error) from error
 
@@ -115,6 +119,14 @@ class Spool:
         os.close(self._descriptor)
         if self._path is not None:
             await asyncio.to_thread(os.unlink, self._path)
+
+
+def _throw_away(making: asyncio.Future[tuple[int, str]]) -> None:
+    """Whoever wanted that file has left before it was made."""
+    if not making.cancelled() and making.exception() is None:
+        descriptor, path = making.result()
+        os.close(descriptor)
+        Path(path).unlink(missing_ok=True)
 
 
 def _full(error: OSError) -> StorageFull:
