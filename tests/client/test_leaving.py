@@ -99,6 +99,49 @@ def test_a_named_compute_is_kept_and_attached_to(daemon: Any) -> None:
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
 
 
+def test_a_cell_that_opens_may_be_run_again(daemon: Any) -> None:
+    earlier = sky.Compute(name="cell", url=daemon.url, quiet=True).open()
+    name = earlier.id
+    machines = sky.Compute(name="cell", url=daemon.url, delete_on_exit=True, quiet=True).open()
+    try:
+        assert machines.id == name
+        assert (nap(0.01) >> machines) == 0.01
+        with pytest.raises(sky.NotEntered):
+            nap(0.01) >> earlier
+        under_way = nap(60) > machines
+        with pytest.raises(sky.LeaseHeld, match="held by this program"):
+            sky.Compute(name="cell", url=daemon.url, quiet=True).open()
+        assert not under_way.done()
+    finally:
+        machines.close()
+    assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
+
+
+ENDS = {"it ends": (60, "pass"), "it is killed": (5, "os.kill(os.getpid(), signal.SIGKILL)")}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_kernel_that_never_closed_it_has_its_machines_again(
+    daemon: Any, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    lease_s, how = ENDS[end]
+    cell = f"""
+        import os, signal, sky
+        from sky.client import lease
+
+        lease.LEASE_S = {lease_s}
+        machines = sky.Compute(name="kernel", url={daemon.url!r}, quiet=True).open()
+        print(machines.id, flush=True)
+        {how}
+    """
+    kernel = [sys.executable, "-c", textwrap.dedent(cell)]
+    before = subprocess.run(kernel, capture_output=True, text=True, check=False, timeout=100)
+    with sky.Compute(name="kernel", url=daemon.url, delete_on_exit=True) as machines:
+        assert machines.id == before.stdout.strip(), before.stderr
+    waited = "its holder on this computer is gone" in capsys.readouterr().err
+    assert waited == (end == "it is killed")
+
+
 def test_what_a_compute_of_that_name_does_not_have_is_told(
     daemon: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

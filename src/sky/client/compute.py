@@ -9,7 +9,10 @@ in a script, in a notebook (``open`` and ``close``) and in an event loop (``asyn
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import os
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -31,6 +34,9 @@ from sky.client.together import all_results, later
 from sky.wire import v1
 
 R = TypeVar("R")
+
+_opened_here: weakref.WeakValueDictionary[tuple[str | None, str], Compute] = weakref.WeakValueDictionary()
+"""By address and name: what ``open`` opened in this process, whose end nothing else says."""
 
 ASYNC_WITH = "or open it by `async with sky.Compute(...) as compute` and await every operator"
 
@@ -109,8 +115,17 @@ class Compute(CallsOnly):
         Raises ComputeFailed with the daemon's reason when it does not become ready, LeaseHeld when another
         process holds a compute of that name, InvalidRequest when something about it is wrong, DaemonError
         when there is no daemon. Whatever is raised, nothing that was begun is left.
+
+        Opened once more under the same name, as by a cell of a notebook that is run again, the earlier one
+        is closed, unless calls of it are under way. What is still open when the program ends is let go of.
         """
+        if self._name is not None:
+            earlier = _opened_here.get((self._url, self._name))
+            if earlier is not None and earlier is not self and earlier.idle:
+                earlier.close()
         self._open()
+        if self._name is not None:
+            _opened_here[self._url, self._name] = self
         return self._enter()
 
     def _open(self) -> None:
@@ -145,7 +160,8 @@ class Compute(CallsOnly):
         self._leave(None)
 
     def __enter__(self) -> Self:
-        return self.open()
+        self._open()
+        return self._enter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -201,6 +217,17 @@ class Compute(CallsOnly):
     def nodes(self) -> tuple[v1.Node, ...]:
         """Its nodes now, by rank."""
         return self.http.send(calls.list_nodes(self.id)).items
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is open, and every call of this object has ended as far as is known here."""
+        session = self._opened.session if self._opened is not None else None
+        return session is not None and not session.busy
+
+    @property
+    def kept(self) -> bool:
+        """Whether it stays when it is let go of."""
+        return self._name is not None and not self._blueprint.delete_on_exit
 
     def resize(self, nodes: Nodes) -> v1.Compute:
         """Ask for another number of nodes; calls go on meanwhile."""
@@ -263,3 +290,14 @@ class Compute(CallsOnly):
         return NotEntered(
             f"{self!r}: use it inside `with sky.Compute(...) as compute:`, or after compute.open()"
         )
+
+
+def _let_go() -> None:
+    """At the end of the program: who comes next need not wait until a lease lapses. Calls go on."""
+    for one in list(_opened_here.values()):
+        if one.kept and one.idle:
+            one.close()
+
+
+atexit.register(_let_go)
+os.register_at_fork(after_in_child=_opened_here.clear)

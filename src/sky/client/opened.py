@@ -112,7 +112,7 @@ class Opened:
             self._lease = Lease(http, compute.id, owner)
             readiness = Readiness(http, compute.id)
             try:
-                self._lease.claim()
+                self._lease.claim(_label(compute), progress.say)
             except NotAccepting:
                 # It has failed already: its own reason is the better answer.
                 self.compute = readiness.wait(within_s, progress)
