@@ -118,7 +118,16 @@ jobs = sa.Table(
 sa.Index("ix_jobs_owner", jobs.c.owner, jobs.c.seq)
 sa.Index("ix_jobs_finished", jobs.c.owner, jobs.c.finished_us)
 JOB_IS_LIVE = jobs.c.state.in_([sa.literal_column(f"'{s}'") for s in ("queued", "provisioning", "running")])
-sa.Index("ix_jobs_live", jobs.c.owner, jobs.c.tier, sqlite_where=JOB_IS_LIVE, postgresql_where=JOB_IS_LIVE)
+# All that is counted of them at a submit: the jobs themselves are large.
+sa.Index(
+    "ix_jobs_in_use",
+    jobs.c.owner,
+    jobs.c.tier,
+    jobs.c.state,
+    jobs.c.gpu_count,
+    sqlite_where=JOB_IS_LIVE,
+    postgresql_where=JOB_IS_LIVE,
+)
 JOB_IS_UNSETTLED = jobs.c.settled_us.is_(None)
 """Its hold may stand."""
 sa.Index("ix_jobs_unsettled", jobs.c.state, sqlite_where=JOB_IS_UNSETTLED, postgresql_where=JOB_IS_UNSETTLED)
