@@ -12,8 +12,10 @@ from tests.store import support
 from sky.kit.clock import SECOND_US, SystemClock
 from sky.reconcile.passes import Done, InnerLoop, OuterLoop
 from sky.reconcile.runner import PASSES_AT_ONCE_MAX, Runner
+from sky.reconcile.webhooks import Webhooks
 from sky.store.db import Database
 from sky.store.tx import Tx
+from sky.verbs.webhooks import Sealing
 
 PATIENCE_S = 10.0
 
@@ -128,4 +130,18 @@ async def test_a_key_has_one_timer_however_often_it_was_woken(tmp_path: Path) ->
     await until(lambda: db.clock.now_us() - begun_us >= 5 * every_us)
     assert decides.passes - seen <= 6, "its passes are as far apart as it asked for"
     await runner.stop()
+    db.close()
+
+
+async def test_a_loop_that_writes_in_its_pass_is_nobody_who_waits(tmp_path: Path) -> None:
+    """Else each message to a customer would slow down all loops, as somebody does who waits for an answer."""
+    clock = SystemClock()
+    db = Database(support.empty(tmp_path / "sky.db"), clock, support.wakes)
+    db.start()
+    done = await Webhooks(db, clock, Sealing(lambda _: b"", lambda _: {})).look("whk_none")
+    assert done.why == "there is no such endpoint, or it is disabled"
+    assert db.asked_s == float("-inf")
+    await db.write(lambda _: None)
+    assert db.asked_s <= clock.monotonic_s()
+    assert db.asked_s > float("-inf"), "who asks does wait"
     db.close()

@@ -127,7 +127,7 @@ class Sweep(OuterLoop):
         bought = await self._db.read(lambda c: nodes.bought_of(c, provider_id, settled_us))
         missing = [node for node in bought if node not in there]
         if missing:
-            await self._db.write(lambda tx: [tx.touch(f"nodes/{node}") for node in missing])
+            await self._db.write(lambda tx: [tx.touch(f"nodes/{node}") for node in missing], later=True)
 
 
 def _is_stray(machine: Machine, node: Row | None, provider_id: str) -> bool:

@@ -43,7 +43,7 @@ class Webhooks(OuterLoop):
         self._turns = Turns()
 
     async def look(self, key_id: str) -> Done:
-        webhook = await self._db.write(lambda tx: _spread(tx, key_id))
+        webhook = await self._db.write(lambda tx: _spread(tx, key_id), later=True)
         if webhook is None:
             return Done("there is no such endpoint, or it is disabled")
         delivery = await self._db.read(lambda c: rows.due(c, key_id))
