@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -97,6 +98,39 @@ def test_a_named_compute_is_kept_and_attached_to(daemon: Any) -> None:
         with pytest.raises(sky.LeaseHeld, match="held by"):
             sky.Compute(name="kept", url=daemon.url, quiet=True).open()
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
+
+
+def test_a_call_that_is_on_its_way_out_is_cancelled_too(daemon: Any, scripted: Any) -> None:
+    looked, awaited = threading.Event(), threading.Event()
+
+    def relay(asked: Any, connection: socket.socket) -> bool:
+        """To the daemon and back; a call is slow enough to be overtaken by a look for calls."""
+        if "/v1/tasks?" in asked.target:
+            looked.set()
+        if asked.method == "POST" and asked.target == "/v1/tasks" and not looked.wait(2):
+            awaited.set()
+        headers = asked.headers | {"connection": "close", "host": f"127.0.0.1:{daemon.port}"}
+        lines = [
+            f"{asked.method} {asked.target} HTTP/1.1",
+            *(f"{k}: {v}" for k, v in headers.items()),
+            "",
+            "",
+        ]
+        with socket.create_connection(("127.0.0.1", daemon.port)) as onward:
+            onward.sendall("\r\n".join(lines).encode() + asked.body)
+            while piece := onward.recv(65536):
+                connection.sendall(piece)
+        return False
+
+    with sky.Compute(url=scripted(relay).url, name="outgoing", quiet=True) as compute:
+        name = compute.id
+        left = nap(60) > compute
+    assert left.cancelled()
+    assert awaited.is_set()
+    (task,) = Http(daemon.url).send(calls.list_tasks(compute=name)).items
+    with sky.Compute(url=daemon.url, name="outgoing", delete_on_exit=True, quiet=True) as compute:
+        assert (nap(0.01) >> compute) == 0.01
+        assert Http(daemon.url).send(calls.get_task(task.id)).state == "cancelled"
 
 
 def test_a_cell_that_opens_may_be_run_again(daemon: Any) -> None:

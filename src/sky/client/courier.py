@@ -127,6 +127,17 @@ class Courier:
         with self._changed:
             return bool(self._outbox or self._waiting or self._sending or self._cancels)
 
+    def hold(self, within_s: float) -> None:
+        """Send nothing more. What is still here is cancelled; what is on its way out is waited for, since
+        nobody can look for it before it has arrived, and is cancelled then."""
+        with self._changed:
+            left = [letter.future for letter in self._outbox]
+            self._outbox.clear()
+            self._doomed.update(letter.future for letter in self._sending)
+            self._changed.wait_for(lambda: not self._sending, within_s)
+        for future in left:
+            future.settle_cancelled()
+
     def close(self) -> None:
         """Stop; what has not ended is cancelled as far as its future is concerned."""
         with self._changed:
@@ -180,6 +191,7 @@ class Courier:
                 with self._changed:
                     self._sending = ()
                     self._early.clear()
+                    self._changed.notify_all()
         except BaseException as broken:
             self._fail_everything(broken)
             raise

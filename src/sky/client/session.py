@@ -131,6 +131,7 @@ class Session:
 
     def cancel_all(self) -> None:
         """Cancel every call of this session that has not ended, also those whose answer never came."""
+        self._courier.hold(INTERRUPT_PATIENCE_S)
         for correlation in (self._direct, self._posted):
             for state in UNENDED:
                 for task in self._all(correlation, state):
