@@ -149,6 +149,7 @@ USAGE = [
     (["task", "list", "--state", "done"], 'invalid value "done" for --state', "--help"),
     (["task", "result", "tsk_1", "--wait", "-1"], "--wait", None),
     (["provider", "add", "x"], "--kind is missing", "--help"),
+    (["provider", "add", "x", "--kind", "ssh"], "no hosts were given", "--hosts hosts.yaml"),
     (["provider", "add", "x", "--kind", "k", "--credential", "s3cret"], "needs NAME=VALUE", None),
     (["server", "start", "--port", "70000"], "--port 70000 is not a port", "65535"),
     (["server", "start", "--timeout", "0"], "--timeout 0 leaves no time", None),

@@ -60,6 +60,12 @@ def test_wrong_config_names_the_field_and_what_is_right(
     assert says in refused.value.message
 
 
+def test_what_a_kind_cannot_do_without_is_named() -> None:
+    with pytest.raises(Refused, match=r"^config\.endpoint: is missing") as refused:
+        check_config(standard({}).kind("skypilot"), {})
+    assert refused.value.field == "config.endpoint"
+
+
 def test_build_checks_everything_and_makes_the_kind(tmp_path: Path) -> None:
     registry = standard({"SKY_FAKE_PROVIDER": "1"})
     built = registry.build("local", "prv_1", "here", {"max_nodes": 2}, {}, context(tmp_path))

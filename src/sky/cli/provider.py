@@ -85,6 +85,8 @@ def add(
         raise usage("--kind is missing", hint)
     settings, secrets = _of_hosts(hosts, kind)
     settings |= {key: _value(text) for key, text in _assignments(config, "--config")}
+    if kind == SSH and "hosts" not in settings:
+        raise usage("no hosts were given", "name a file of them: `sky provider add NAME --hosts hosts.yaml`")
     secrets |= {key: _secret(key, text) for key, text in _assignments(credential, "--credential")}
     create = v1.ProviderCreate(kind=kind or SSH, name=name, config=settings, credentials=secrets)
     with creating() as api:

@@ -32,6 +32,7 @@ _ATTRIBUTES = ("kind", "credential_fields", "offers_ttl_seconds", "config_fields
 _CALLS = ("offers", "launch", "machines", "find", "terminate")
 _DISK_CALLS = ("disks", "remove_disk")
 _LOAD_ERRORS = (ImportError, AttributeError, SyntaxError, TypeError, ValueError, OSError, RuntimeError)
+_MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<where>[^`]*)`)?$", re.DOTALL)
 
 
@@ -119,6 +120,9 @@ def check_config(kind: Kind, config: Mapping[str, Any]) -> msgspec.Struct:
     except msgspec.ValidationError as error:
         what, where = _parts(str(error))
         path = f"config.{where}" if where else "config"
+        missing = _MISSING.match(what)
+        if missing is not None:
+            path, what = f"{path}.{missing[1]}", f"is missing; a provider of kind '{kind.kind}' needs it"
         raise Refused(f"{path}: {what}", "invalid_request", field=path) from error
 
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sky.domain.errors import NameTaken, ProviderInUse, SecretInDefinition, UnsupportedProvider
+from sky.domain.errors import (
+    InvalidRequest,
+    NameTaken,
+    ProviderInUse,
+    SecretInDefinition,
+    UnsupportedProvider,
+)
 from sky.domain.nearby import hint
 from sky.domain.provider import KindInfo, Rules
 from sky.kit import ids, secrets
@@ -82,7 +88,7 @@ def _check(body: v1.ProviderCreate, rules: Rules) -> KindInfo:
         raise invalid("credentials", unknown, f"fields that kind {body.kind!r} takes: {takes}")
     wrong = info.check_config(body.config)
     if wrong is not None:
-        raise invalid("config", body.config, wrong)
+        raise InvalidRequest(wrong, details={"field": "config", "value": body.config})
     return info
 
 
