@@ -11,6 +11,8 @@ import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 
+CLOSE_S_MAX = 5.0
+"""How long what was written may still be on its way."""
 _lent: set[tuple[str, int]] = set()
 
 
@@ -50,7 +52,17 @@ async def lent_connection(
         try:
             yield reader, writer
         finally:
-            writer.close()
+            await _closed(writer)
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """Close it, and come back when its socket is closed: while it is there, it must not be taken for ours."""
+    writer.close()
+    try:
+        async with asyncio.timeout(CLOSE_S_MAX):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        writer.transport.abort()
 
 
 def is_lent(peer: tuple[str, int]) -> bool:

@@ -27,7 +27,7 @@ _NLM_F_REQUEST = 1
 _ANY_COOKIE = b"\xff" * 8
 _REPLY_BYTES = 4096
 _TIMEOUT_S = 0.5
-_UID_AT = 16 + 4 + 48 + 12  # header, family and state, socket id, three counters
+_UID_AT = 16 + 4 + 48 + 12  # header, family and state, socket id, three counters; then user id and inode
 HEAD_BYTES_MAX = 256 * 1024
 """How long the first line and headers of a request may be; before their end nobody is asked for a token."""
 HEAD_SECONDS = 10.0
@@ -35,7 +35,10 @@ HEAD_SECONDS = 10.0
 
 
 def uid_of(peer: tuple[str, int], ours: tuple[str, int]) -> int | None:
-    """The user id of the process whose socket is ``peer``, connected to ``ours``; None: not known."""
+    """The user id of the process whose socket is ``peer``, connected to ``ours``; None: not known.
+
+    Nor is it of a socket that its process has closed, which has no inode: many kernels call its user root.
+    """
     try:
         peer_ip, our_ip = ipaddress.ip_address(peer[0]), ipaddress.ip_address(ours[0])
     except ValueError:
@@ -65,8 +68,9 @@ def _ask_netlink(peer_ip: bytes, peer_port: int, our_ip: bytes, our_port: int) -
         link.send(header + body)
         reply = link.recv(_REPLY_BYTES)
         kind = struct.unpack_from("=H", reply, 4)[0] if len(reply) >= 16 else 0
-        if kind == _SOCK_DIAG_BY_FAMILY and len(reply) >= _UID_AT + 4:
-            return struct.unpack_from("=I", reply, _UID_AT)[0]
+        if kind == _SOCK_DIAG_BY_FAMILY and len(reply) >= _UID_AT + 8:
+            uid, inode = struct.unpack_from("=II", reply, _UID_AT)
+            return uid if inode else None
     return None
 
 
@@ -78,7 +82,7 @@ def _ask_proc(peer_ip: bytes, peer_port: int, our_port: int) -> int | None:
         for line in Path(f"/proc/self/net/{name}").read_text(encoding="ascii").splitlines()[1:]:
             fields = line.split()
             if fields[1] == local and fields[2].endswith(f":{our_port:04X}"):
-                return int(fields[7])
+                return int(fields[7]) if fields[9] != "0" else None
     return None
 
 
