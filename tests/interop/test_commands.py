@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
+import urllib.error
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +15,29 @@ from tests.interop.conftest import Library
 
 KIND = "verda"
 """The commands know the library's own kinds alone; a provider of ours may bear the name of one."""
+GONE_S = 60.0
 
 
 @pytest.fixture
-def account(library: Library) -> None:
-    """A provider of this computer under that name."""
-    names = [row["name"] for row in library.ask("GET", "/v1/providers?limit=500")["items"]]
-    if KIND not in names:
-        library.ask("POST", "/v1/providers", {"name": KIND, "kind": "local"})
+def account(library: Library) -> Iterator[None]:
+    """A provider of this computer under that name; other tests of the daemon count on there being one."""
+    library.ask("POST", "/v1/providers", {"name": KIND, "kind": "local"})
+    yield
+    deadline_s = time.monotonic() + GONE_S
+    while not _removed(library):
+        assert time.monotonic() < deadline_s, f"{KIND} is in use after {GONE_S:g} s"
+        time.sleep(0.1)
+
+
+def _removed(library: Library) -> bool:
+    """Remove it; False: its machines are still being given back."""
+    try:
+        library.ask("DELETE", f"/v1/providers/{KIND}")
+    except urllib.error.HTTPError as error:
+        if error.code == 409:
+            return False
+        raise
+    return True
 
 
 def test_a_compute_is_made_seen_resized_and_taken_down(library: Library, account: None) -> None:
