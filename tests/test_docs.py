@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from bench import page as figures
 from cyclopts import CycloptsError
 from tests.conftest import RunningDaemon
 
@@ -58,6 +59,10 @@ def test_drawn_pages_are_fresh() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_figures_are_those_that_were_measured() -> None:
+    assert figures.PAGE.read_text(encoding="utf-8") == figures.drawn()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
