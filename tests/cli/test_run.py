@@ -339,7 +339,7 @@ def test_a_result_that_is_not_there_yet(on_daemon: Any, dev: str, files: None) -
 def test_a_reader_that_leaves_early(on_daemon: Any, dev: str, run: Any) -> None:
     run("work.py:train", "--epochs", "1").check()
     line = f"'{on_daemon.environment.get('SKY', '')}' "
-    command = f"{line.strip()} sky task list --limit 500 | head -n 1"
+    command = f"{line.strip()} sky task list --limit 100000 | head -n 1"
     path = {**on_daemon.environment, "PATH": f"{__import__('sys').prefix}/bin:/usr/bin:/bin"}
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.removeprefix("'' ")],

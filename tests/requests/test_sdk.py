@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import secrets
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def _server(daemon: RunningDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(scope="module")
 def dev(daemon: RunningDaemon) -> Iterator[str]:
     """A cluster of two nodes that several tests use."""
-    name = f"sdk-{os.getpid()}"
+    name = f"sdk-{secrets.token_hex(4)}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SKY_API_ENDPOINT", daemon.url)
         task = sky.Task(name="greet", num_nodes=2, setup="echo ready", run="echo hello from $SKY_NODE_RANK")
