@@ -6,6 +6,7 @@ take. Never: imports the command; everything is seen from outside.
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -132,6 +133,8 @@ class Terminal:
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self.shown = ""
+        # A character may come in two pieces.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pid, self._screen = pty.fork()
         if self._pid == 0:
             os.chdir(folder)
@@ -179,7 +182,7 @@ class Terminal:
             piece = os.read(self._screen, 65536)
         except OSError:
             return False
-        self.shown += piece.decode("utf-8", "replace")
+        self.shown += self._decoder.decode(piece)
         return bool(piece)
 
     def __enter__(self) -> Self:

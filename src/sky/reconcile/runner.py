@@ -301,10 +301,7 @@ class Runner:
 
     async def _failed(self, key: str, error: Exception) -> int | None:
         """Set a key aside. Where not even that can be written down, it stays due, and a tick finds it."""
-        if isinstance(error, SkyError):  # such as a full disk: no defect
-            _log.error("pass.failed", key=key, error=error.message)
-        else:
-            _log.error("pass.failed", key=key, exc_info=error)
+        _log.error("pass.failed", key=key, exc_info=error)
         text = f"{type(error).__name__}: {error}"
         try:
             row = await self._db.read(lambda c: passes.row(c, key))
