@@ -61,7 +61,7 @@ async def pod_in(cluster: Cluster) -> AsyncIterator[None]:
 async def test_an_api_that_never_answers_keeps_no_line(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_module, "CALL_S_MAX", 0.5)
+    monkeypatch.setattr(api_module, "CALL_S_MAX", 3.0)
     cluster.troubles = [Trouble("GET", "portforward", silent=True, times=3)]
     async with pod_in(cluster):
         await until(lambda: bool(cluster.lines), "lines are laid although the first were never answered")
