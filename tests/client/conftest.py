@@ -107,11 +107,21 @@ class Script:
         while (line := reader.readline().decode().strip()) != "":
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
-        body = reader.read(int(headers.get("content-length", 0)))
+        # Read whole, also in parts: what is left unread when a connection ends takes the answer with it.
+        parts = _parts(reader) if "transfer-encoding" in headers else ()
+        body = b"".join(parts) or reader.read(int(headers.get("content-length", 0)))
         asked = Asked(method, target, headers, body)
         self.asked.append(asked)
         say = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return say(asked, connection)
+
+
+def _parts(reader: BinaryIO) -> Iterator[bytes]:
+    """The parts of a body whose length was not told."""
+    while size := int(reader.readline(), 16):
+        yield reader.read(size)
+        reader.readline()
+    reader.readline()
 
 
 class Replies:

@@ -156,6 +156,7 @@ def test_a_body_can_be_begun_again(scripted: Any, say: Any) -> None:
 
     Http(server.url).send(calls.put_blob("a" * 64, pieces))
     assert [asked.headers.get("transfer-encoding") for asked in server.asked] == ["chunked", "chunked"]
+    assert [asked.body for asked in server.asked] == [b"abcdef", b"abcdef"]
 
 
 def test_a_stream_that_is_cut_says_so(scripted: Any, say: Any) -> None:

@@ -110,8 +110,8 @@ class TestContract(ProviderContract, unittest.IsolatedAsyncioTestCase):
     )
 
     @pytest.fixture(autouse=True)
-    def at(self, boxes: Boxes) -> None:
-        self.boxes = boxes
+    def at(self, box: Boxes) -> None:
+        self.boxes = box
 
     def provider(self) -> Provider:
         return provider_of(self.boxes.config)
