@@ -15,8 +15,7 @@ import re
 import shutil
 import signal
 import sys
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -423,26 +422,6 @@ class Cluster:
 def pod_of(cluster: Cluster, pod: Item) -> Item:
     """A pod as it is now; as it was, when it is no more."""
     return next((one for one in cluster.all("pods") if one["metadata"]["uid"] == pod["metadata"]["uid"]), pod)
-
-
-@contextlib.contextmanager
-def running_beside(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster in a thread of its own, for a daemon that is another process."""
-    begun, ended = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with cluster:
-            begun.set()
-            await asyncio.to_thread(ended.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="cluster")
-    thread.start()
-    try:
-        assert begun.wait(10)
-        yield cluster
-    finally:
-        ended.set()
-        thread.join(20)
 
 
 async def _aborted(transport: asyncio.Transport) -> None:

@@ -13,9 +13,7 @@ import fnmatch
 import json
 import pickle
 import re
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Self
@@ -401,26 +399,6 @@ class SkypilotServer:
         if self.down_fails:
             raise self.down_fails.pop(0)
         self.on_end(body["cluster_name"])
-
-
-@contextmanager
-def running_beside(server: SkypilotServer) -> Iterator[SkypilotServer]:
-    """The server in a thread of its own, for a daemon that is another process."""
-    begun, ended = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with server:
-            begun.set()
-            await asyncio.to_thread(ended.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="skypilot")
-    thread.start()
-    try:
-        assert begun.wait(10)
-        yield server
-    finally:
-        ended.set()
-        thread.join(20)
 
 
 def _task(text: str) -> Item:

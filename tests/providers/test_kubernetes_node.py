@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import waiting
 from tests.cli.conftest import Sky
 from tests.conftest import RunningDaemon, free_port
-from tests.providers.kubernetes_cluster import Cluster, running_beside
+from tests.providers.beside import running_beside
+from tests.providers.kubernetes_cluster import Cluster
 
 import sky
 
 pytestmark = pytest.mark.real
 WAIT_S = 40.0
+until = partial(waiting.until, within_s=WAIT_S)
 
 
 @sky.function
@@ -61,15 +64,6 @@ def skyc(cluster: Cluster, daemon: RunningDaemon, tmp_path_factory: pytest.TempP
         *(word for setting in settings for word in ("--config", setting)),
     ).check()
     return command
-
-
-def until(done: Callable[[], Any], what: str) -> Any:
-    """Look until it holds; returns what it gave."""
-    deadline = time.monotonic() + WAIT_S
-    while not (value := done()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
-        time.sleep(0.05)
-    return value
 
 
 def nodes(daemon: RunningDaemon, compute: str) -> list[dict[str, Any]]:

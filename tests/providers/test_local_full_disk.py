@@ -6,11 +6,11 @@ Follows: an end that cannot be written down is an end that does not come.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.disks import small_disk
 from tests.providers.test_local import order_for
 from tests.store.test_db import fill
 
@@ -20,12 +20,9 @@ from sky.providers.local.folder import ROOMS, Ending, Folder, Launched
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a small file system of its own. Needs the right to mount, which the tests run with."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    """A folder on a small file system of its own."""
+    with small_disk(tmp_path / "small", "1m") as folder:
+        yield folder
 
 
 def node_on(disk: Path) -> Folder:

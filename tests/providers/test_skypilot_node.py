@@ -7,22 +7,24 @@ whom it concerns, and that nothing is left. Never: installs the agent's package,
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
+from tests import waiting
 from tests.cli.conftest import Sky
 from tests.conftest import RunningDaemon, free_port
 from tests.jobs.shop import Customer, Shop, body
+from tests.providers.beside import running_beside
 from tests.providers.container_engine import Boxes
 from tests.providers.machines import Machines
-from tests.providers.skypilot_server import Failure, SkypilotServer, running_beside
+from tests.providers.skypilot_server import Failure, SkypilotServer
 
 from sky.providers.skypilot.clusters import NODE
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 WAIT_S = 100.0
+until = partial(waiting.until, within_s=WAIT_S)
 FOUND = {"cloud": "gcp", "region": "us-central1", "instance_type": "a2-highgpu-1g"}
 CATALOGUE = """\
 skus:
@@ -69,15 +71,6 @@ def skyc(server: SkypilotServer, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def customer(skyc: Sky) -> Customer:
     return Shop(skyc.environment["SKY_URL"]).customer()
-
-
-def until(done: Callable[[], Any], what: str) -> Any:
-    """Look until it holds; returns what it gave."""
-    deadline = time.monotonic() + WAIT_S
-    while not (value := done()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
-        time.sleep(0.05)
-    return value
 
 
 def test_a_cluster_on_what_skypilot_finds_is_launched_used_and_ended(

@@ -11,13 +11,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from tests import waiting
 from tests.conftest import RunningDaemon, free_port
 from tests.proof import DEEP, record
 from tests.providers.sshd import Sshd, make_key, run, serving
@@ -31,6 +33,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="networks and accounts of its own need root"),
 ]
 WAIT_S = 50.0
+until = partial(waiting.until, within_s=WAIT_S)
 CUT_S = 30.0
 """How long a cut lasts at least where there is time for it."""
 SKY = Path(sys.executable).with_name("sky")
@@ -117,14 +120,6 @@ class Place:
         return sky.Compute(
             provider=pool, cpus=1, url=self.daemon.url, quiet=True, delete_on_exit=True, **more
         )
-
-
-def until(done: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (value := done()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-    return value
 
 
 @pytest.fixture(scope="module")

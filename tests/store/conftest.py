@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests import disks
 from tests.databases import fresh
 from tests.store.support import wakes
 
@@ -37,9 +37,6 @@ async def db(database_url: str, clock: ManualClock) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of four mebibytes. Needs the right to mount, which the tests run with."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    """A folder on a file system of four mebibytes."""
+    with disks.small_disk(tmp_path / "small", "4m") as folder:
+        yield folder

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE
+from tests.disks import small_disk
 from tests.proof import DEEP, record
 from tests.requests.test_requests import Api
 from tests.store.test_db import fill, lock
@@ -42,15 +42,11 @@ ENOUGH = 60
 def on_small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon whose state folder is a file system of its own."""
     home = tmp_path_factory.mktemp("faults") / "home"
-    home.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(home)], check=True)
-    running = RunningDaemon(home, free_port())
-    try:
+    with small_disk(home, DISK):
+        running = RunningDaemon(home, free_port())
         running.start()
         yield running
         running.stop()
-    finally:
-        subprocess.run(["umount", "--lazy", str(home)], check=True)
 
 
 class Bank:
