@@ -7,9 +7,11 @@ Never: runs one. Follows: a program can read every list, say yes beforehand, and
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import Sky
 
 from sky.cli.app import tree
 from sky.cli.nouns import NOUNS
@@ -114,3 +116,11 @@ def test_trying_it_buys_nothing(on_daemon: Any, dev: str) -> None:
     assert [(one["id"], one["spec"]) for one in on_daemon.json_of("compute", "list", "--all")["items"]] == [
         (one["id"], one["spec"]) for one in before
     ]
+
+
+def test_trying_it_adds_no_provider(own_daemon: Any, tmp_path: Path) -> None:
+    own = Sky(own_daemon.home, tmp_path, SKY_URL=own_daemon.url)
+    for provider in own.json_of("provider", "list")["items"]:
+        own("provider", "remove", provider["id"], "--yes").check()
+    own("compute", "create", "tried", "--provider", "local", "--nodes", "1", "--dry-run").check()
+    assert own.json_of("provider", "list")["items"] == []

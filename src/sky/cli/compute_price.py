@@ -13,7 +13,6 @@ from sky.wire import v1
 
 def tell(api: Api, spec: v1.ComputeSpec) -> None:
     """Say what the nodes will cost per hour, from the offers as they are now."""
-    api.provide(wanted.provider.kind for wanted in spec.specs)
     prices: list[tuple[float, v1.Offer]] = []
     for wanted in spec.specs:
         page = api.offers(accelerator=wanted.accelerator, max_price=wanted.max_hourly_cost)

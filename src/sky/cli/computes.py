@@ -69,6 +69,8 @@ def create(
     wanted, full, base = _definition(name or name_, said, spec)
     checked = definition.checked(full, said)
     with creating() as api:
+        if not dry_run:
+            api.provide(wanted.provider.kind for wanted in checked.specs)
         compute_price.tell(api, checked)
         if dry_run:
             return _only_checked(wanted, checked, output_)
