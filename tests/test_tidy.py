@@ -76,7 +76,7 @@ LAZY_IMPORTS: dict[str, str] = {
     "src/sky/providers/aws/provider.py": "AWS's client is slow to import, and comes with an extra",
     "src/sky/providers/container/engine.py": "the HTTP client is slow to import, and many daemons need none",
     "src/sky/providers/ssh/provider.py": "what speaks SSH comes with an extra, and only hosts need it",
-    "src/sky/server/artifacts.py": "what finds credentials is slow to import, and comes with an extra",
+    "src/sky/server/content.py": "what finds credentials is slow to import, and comes with an extra",
     "src/sky/server/main.py": "what is loaded is loaded with the search for garbage off",
     "src/sky/server/tracing.py": "what sends traces comes with an extra, and few deployments collect them",
     "src/sky/store/migrate.py": "a database that is up to date needs no migrations",

@@ -49,7 +49,7 @@ from sky.reconcile.runner import Runner
 from sky.reconcile.sweep import Sweep
 from sky.reconcile.watch import Watch
 from sky.reconcile.webhooks import Webhooks
-from sky.server.artifacts import blobs_of, storage_of, terms_of
+from sky.server.content import blobs_of, storage_of, terms_of
 from sky.server.keys import Keys
 from sky.server.listing import Listing
 from sky.server.selling import bridge_of, sealing_of, selling_of
