@@ -10,6 +10,7 @@ from typing import Any
 
 from litestar import get, put
 from litestar.connection import Request
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from sky.api.agent.door import agent_of, unit_of
@@ -28,7 +29,7 @@ def _name(sha256: str) -> str:
 
 
 @get("/agent/v1/blobs/{sha256:str}", include_in_schema=False)
-async def read_blob(request: Request[Any, Any, Any], sha256: str) -> ASGIResponse:
+async def read_blob(request: Request[Any, Any, Any], sha256: FromPath[str]) -> ASGIResponse:
     """Content by its hash."""
     await agent_of(request)
     blobs = unit_of(request).blobs
@@ -39,7 +40,7 @@ async def read_blob(request: Request[Any, Any, Any], sha256: str) -> ASGIRespons
 
 
 @put("/agent/v1/blobs/{sha256:str}", include_in_schema=False)
-async def write_blob(request: Request[Any, Any, Any], sha256: str) -> ASGIResponse:
+async def write_blob(request: Request[Any, Any, Any], sha256: FromPath[str]) -> ASGIResponse:
     """Store content under its hash; 200 when it is there already."""
     await agent_of(request)
     unit = unit_of(request)

@@ -10,6 +10,7 @@ from typing import Any
 
 from litestar import websocket
 from litestar.connection import WebSocket
+from litestar.params import FromPath
 
 from sky.api.agent.door import agent_of, unit_of
 from sky.api.agent.sockets import hang_up, refuse
@@ -21,7 +22,7 @@ NOBODY_WAITS = 4404
 
 
 @websocket("/agent/v1/rendezvous/{meeting:str}")
-async def meet(socket: WebSocket[Any, Any, Any], meeting: str) -> None:
+async def meet(socket: WebSocket[Any, Any, Any], meeting: FromPath[str]) -> None:
     """One session: the agent has come."""
     unit = unit_of(socket)
     try:

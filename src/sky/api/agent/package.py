@@ -11,6 +11,7 @@ from typing import Any
 
 from litestar import get
 from litestar.connection import Request
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from sky.api.agent.door import agent_of
@@ -21,7 +22,7 @@ from sky.kit import agent_package
 
 
 @get("/agent/v1/package/{name:str}", include_in_schema=False)
-async def read_package(request: Request[Any, Any, Any], name: str) -> ASGIResponse:
+async def read_package(request: Request[Any, Any, Any], name: FromPath[str]) -> ASGIResponse:
     """The agent's package."""
     await agent_of(request)
     if name != agent_package.FILE_NAME:
@@ -31,7 +32,7 @@ async def read_package(request: Request[Any, Any, Any], name: str) -> ASGIRespon
 
 
 @get("/agent/v1/uv/{machine:str}", include_in_schema=False)
-async def read_installer(request: Request[Any, Any, Any], machine: str) -> ASGIResponse:
+async def read_installer(request: Request[Any, Any, Any], machine: FromPath[str]) -> ASGIResponse:
     """This computer's uv, for a machine of the same kind."""
     await agent_of(request)
     found = agent_package.installer(machine)
