@@ -107,6 +107,9 @@ TABLE = {
         GET /v1/tasks/{task_id}/stream
     """,
     "viewer": """
+        GET /api/clusters
+        GET /api/clusters/{name}/jobs
+        GET /api/costs
         GET /api/get
         GET /api/openapi.json
         GET /api/status

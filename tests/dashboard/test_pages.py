@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from importlib import resources
 from urllib.parse import quote
 
@@ -14,6 +16,7 @@ import httpx2
 import pytest
 from tests.dashboard.browser import DESK, PHONE, Tab
 from tests.dashboard.conftest import CANARY, Fleet
+from tests.databases import IN_A_FILE
 
 from sky.api.dashboard import PAGES, files
 
@@ -39,6 +42,13 @@ def broken_rules(tab: Tab) -> list[str]:
         f"axe.run(document, {json.dumps(RULES)}).then((r) => r.violations.map((v) => "
         "`${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.target} ${n.failureSummary}`).join('; ')}`))"
     )
+
+
+def rows(fleet: Fleet) -> dict[str, int]:
+    """How many rows each table of the daemon has."""
+    with closing(sqlite3.connect(f"file:{fleet.daemon.home / 'sky.db'}?mode=ro", uri=True)) as file:
+        names = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: file.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names}
 
 
 def pages(fleet: Fleet) -> list[tuple[str, str]]:
@@ -94,6 +104,39 @@ def test_every_page_shows_what_there_is_and_runs_nothing_of_it(tab: Tab, fleet: 
     assert broken == []
     ours = (f"{tab.url}/", "data:")
     assert [url for url in tab.asked if not url.startswith(ours)] == [], "it asks nobody else"
+
+
+@IN_A_FILE
+def test_pages_that_look_again_for_a_minute_leave_nothing_behind(tab: Tab, fleet: Fleet) -> None:
+    tab.send(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="const slow = setInterval; window.setInterval = (act, ms) => slow(act, ms / 200);",
+    )
+    tab.open("login")
+    tab.run(f"sessionStorage.setItem('sky.key', {fleet.customer.key!r})")
+    before = rows(fleet)
+    for page, asked, seconds in (
+        ("", "/api/summary", 10),
+        ("clusters", "/api/clusters", 10),
+        ("clusters/first", "/api/clusters/first/jobs", 10),
+        ("clusters/first/jobs/1", "/api/clusters/first/jobs", 10),
+        ("requests?show=all", "/api/status", 5),
+        (f"requests/{fleet.launched}", "/api/get", 3),
+        ("computes", "/v1/computes", 10),
+        ("jobs", "/compute/v1/usage", 5),
+        (f"jobs/{fleet.job}", f"/compute/v1/jobs/{fleet.job}/events", 5),
+        ("prices", "/compute/v1/skus", 60),
+        ("accounts", "/admin/v1/ledger/audit", 15),
+        (f"accounts/{fleet.account}", f"/admin/v1/accounts/{fleet.account}/entries", 15),
+        ("users", "/users/tokens", 15),
+        ("settings", "/v1/loops", 10),
+    ):
+        tab.asked.clear()
+        tab.go(page)
+        looks = 60 // seconds
+        tab.until("1", lambda _, path=asked, n=looks: sum(path in url for url in tab.asked) > n)
+    grown = {name for name, count in rows(fleet).items() if count > before[name]}
+    assert grown <= {"events"}, "what happens to machines goes on; what is looked at leaves nothing"
 
 
 def test_addresses_run_nothing(tab: Tab) -> None:

@@ -10,7 +10,8 @@ export class Refusal extends Error {
   constructor(status, told) {
     const error = told?.error ?? told ?? {};
     super(error.message ?? `the daemon answered ${status}`);
-    Object.assign(this, { status, code: error.code ?? error.type, details: error.details ?? {} });
+    const details = error.details ?? {};
+    Object.assign(this, { status, code: details.type ?? error.code ?? error.type, details });
   }
 }
 
@@ -72,6 +73,15 @@ export async function call(method, path, options) {
 }
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });
+
+/** What there is of clusters, or of the jobs of one: reads that leave no request behind. */
+export const looks = {
+  clusters: async (page, name) =>
+    (await get("/api/clusters", { name, all_users: true }, page.signal)).items,
+  jobs: async (page, name) =>
+    (await get(`/api/clusters/${encodeURIComponent(name)}/jobs`, { all_users: true }, page.signal)).items,
+  costs: async (page, days) => (await get("/api/costs", { days }, page.signal)).items,
+};
 
 /** Ask a request of face 2 and wait for its result; what it became is thrown when it is none. */
 export async function request(name, body, { signal, idempotent } = {}) {

@@ -6,7 +6,7 @@ of it shows, as numbers; money is in USD, times in seconds since 1970.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -91,6 +91,12 @@ class StorageRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: float
     persistent: bool
     in_use: bool
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is, each as the request shows it that asks the same."""
+
+    items: tuple[dict[str, Any], ...]
 
 
 class DownloadLogsBody(Body, frozen=True):

@@ -18,7 +18,7 @@ from litestar.response.base import ASGIResponse
 from sky.api.document import document_of
 from sky.api.operation import Operation
 from sky.api.reading import JSON
-from sky.api.requests import download, follow, logs, server_logs, submit, upload, users
+from sky.api.requests import download, follow, logs, looks, server_logs, submit, upload, users
 from sky.api.stream import Whole
 
 ABOUT = """\
@@ -37,6 +37,7 @@ DOCUMENT_PATH = "/api/openapi.json"
 PARTS: tuple[HTTPRouteHandler, ...] = (
     *submit.ROUTES,
     *follow.ROUTES,
+    *looks.ROUTES,
     *logs.ROUTES,
     *download.ROUTES,
     *upload.ROUTES,

@@ -1,6 +1,6 @@
 // Clusters, the jobs of each, and what a job prints.
 
-import { lines, request, submit } from "../api.js";
+import { lines, looks, request, submit } from "../api.js";
 import {
   Lines,
   between,
@@ -24,7 +24,6 @@ const TAIL = 2000;
 const ABOUT = (event) =>
   event.data.type === "task.state" || event.data.type === "compute.state" || event.data.type === "node.state";
 
-const options = (page) => ({ signal: page.signal });
 const owns = (page, one) => one.user_name === page.me.name;
 const changes = (page, one) => page.may("admin") || (page.may("user") && owns(page, one));
 const whose = (page, one) => (owns(page, one) ? {} : { all_users: true });
@@ -32,7 +31,7 @@ const whose = (page, one) => (owns(page, one) ? {} : { all_users: true });
 export async function clusters(page) {
   await page.watch(
     async () => {
-      const found = await request("status", { all_users: true }, options(page));
+      const found = await looks.clusters(page);
       page.show(
         "Clusters",
         found.length
@@ -67,21 +66,12 @@ export async function cluster(page) {
   const name = page.parts[1];
   await page.watch(
     async () => {
-      const [[one], jobs] = await Promise.all([
-        request("status", { cluster_names: [name], all_users: true }, options(page)),
-        request("queue", { cluster_name: name, all_users: true }, options(page)).catch((error) => {
-          if (error.code === "ClusterDoesNotExist") return null;
-          throw error;
-        }),
-      ]);
+      const [one] = await looks.clusters(page, name);
       if (!one) {
-        page.show(
-          name,
-          empty(`There is no cluster ${name}.`, "It may have been taken down.", "sky status"),
-          h("p", {}, link("clusters", "All clusters")),
-        );
+        page.show(name, ...gone(name));
         return;
       }
+      const jobs = await looks.jobs(page, name);
       page.show(
         name,
         acts(page, one),
@@ -106,7 +96,7 @@ export async function cluster(page) {
         changes(page, one) && whenIdle(page, one),
         section(
           "Jobs",
-          jobs?.length
+          jobs.length
             ? table(
                 "Jobs",
                 [
@@ -131,6 +121,12 @@ export async function cluster(page) {
     { about: ABOUT },
   );
 }
+
+/** What is said of a cluster that is not there, to whoever came by a link. */
+const gone = (name) => [
+  empty(`There is no cluster ${name}.`, "If it was taken down, what its jobs printed is gone.", "sky status"),
+  h("p", {}, link("clusters", "All clusters"), " · ", link("requests?show=all", "What was asked for")),
+];
 
 const idle = (one) =>
   one.autostop < 0 ? "stays" : `${one.to_down ? "taken down" : "stopped"} after ${one.autostop} min`;
@@ -208,10 +204,12 @@ export async function clusterJob(page) {
   const [, name, , number] = page.parts;
   const log = new Lines("Output of the job");
   const show = async () => {
-    const [jobs, [one]] = await Promise.all([
-      request("queue", { cluster_name: name, all_users: true }, options(page)),
-      request("status", { cluster_names: [name], all_users: true }, options(page)),
-    ]);
+    const [one] = await looks.clusters(page, name);
+    if (!one) {
+      page.show(`Job ${number} of ${name}`, ...gone(name));
+      return false;
+    }
+    const jobs = await looks.jobs(page, name);
     const job = jobs.find((each) => String(each.job_id) === number);
     if (!job) {
       page.show(
@@ -230,7 +228,6 @@ export async function clusterJob(page) {
     page.show(
       `Job ${number} of ${name}`,
       open &&
-        one &&
         changes(page, one) &&
         h("div", { class: "row" }, button("Cancel the job", cancel, "danger")),
       job.error && h("div", { class: "wrong" }, job.error),

@@ -1,6 +1,6 @@
 // What runs, what it costs, what failed lately.
 
-import { get, request } from "../api.js";
+import { get, looks } from "../api.js";
 import { empty, link, section, state, table, tile, tiles, time, to, usd } from "../dom.js";
 import { days } from "../chart.js";
 
@@ -17,7 +17,7 @@ export async function overview(page) {
   await page.watch(async () => {
     const [summary, clusters] = await Promise.all([
       get("/api/summary", { days: DAYS }, page.signal),
-      request("status", { all_users: true }, { signal: page.signal }),
+      looks.clusters(page),
     ]);
     page.show(
       "Overview",
