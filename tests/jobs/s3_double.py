@@ -59,6 +59,8 @@ class FakeS3:
     page_keys: int = 1_000
     forgets_checksums: bool = False
     fails: str | None = None
+    denies: str | None = None
+    """The method that nobody has the right to."""
     spoils: str | None = None
     took: Callable[[], None] | None = None
     """What happens between an upload and its answer."""
@@ -128,6 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
         bucket.asked.append(f"{self.command} {unquote(path)}")
         if bucket.fails is not None:
             raise Refusal(503 if bucket.fails == "SlowDown" else 403, bucket.fails)
+        if bucket.denies == self.command:
+            raise Refusal(403, "AccessDenied")
         sent = {name.lower(): " ".join(value.split()) for name, value in self.headers.items()}
         payload = check(bucket, self.command, path, query, sent)
         if payload not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):

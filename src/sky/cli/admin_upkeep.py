@@ -27,18 +27,27 @@ MODULE = "sky.server.upkeep"
 def backup(file: Annotated[str, Parameter(name="FILE", help="A tar file that is not there yet.")], /) -> int:
     """Copy the database, the keys and all content into one file, while the daemon runs.
 
-    What was copied is read again and compared. The file holds the keys: keep it as safe as those.
+    What was copied is read again and compared. The file holds the keys: keep it as safe as those. What is in
+    a bucket is not copied, and how much that is is told.
     """
     return _run("backup", file)
 
 
 @command(app, "SKY_HOME=/srv/sky sky admin restore /srv/sky-2026-11-30.tar", instead=("load", "import"))
-def restore(file: Annotated[str, Parameter(name="FILE", help="What `sky admin backup` has made.")], /) -> int:
+def restore(
+    file: Annotated[str, Parameter(name="FILE", help="What `sky admin backup` has made.")],
+    /,
+    *,
+    incomplete: Annotated[
+        bool, Parameter(help="Also where a bucket lacks content, which is then not to be had.")
+    ] = False,
+) -> int:
     """Put a backup back: into an empty state folder, and the database that SKY_DATABASE names.
 
-    Machines that were there when the backup was made are looked for again; those that are gone are told so.
+    What it needs in buckets is looked for in those that SKY_BLOBS and SKY_ARTIFACTS name. Machines that were
+    there when the backup was made are looked for again; those that are gone are told so.
     """
-    return _run("restore", file)
+    return _run("restore", *(("--incomplete",) if incomplete else ()), file)
 
 
 @command(app, "sky admin migrate postgresql://sky@db.example/sky", instead=("move",))

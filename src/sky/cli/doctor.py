@@ -59,7 +59,8 @@ _findings = msgspec.json.Decoder(Finding)
 def doctor(*, output_: Output = "table") -> int:
     """Find what is wrong with this installation, with the command that mends it.
 
-    Needs no daemon, starts none and changes nothing. Exit code 1 when something is bad.
+    Needs no daemon, starts none and changes nothing; a bucket is tried with an object that is removed again.
+    Exit code 1 when something is bad.
     """
     found: list[Finding] = []
     for look in (_python, _file, _daemon, _here):

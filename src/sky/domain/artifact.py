@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+JOBS = "jobs/"
 MANIFEST = "_manifest.json"
 NEVER_CAME = "it was announced, and never arrived"
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/")
@@ -38,7 +39,7 @@ class Arrived:
 
 def job_prefix(job_id: str) -> str:
     """What every key of a job begins with."""
-    return f"jobs/{job_id}/"
+    return f"{JOBS}{job_id}/"
 
 
 def manifest_key(job_id: str) -> str:

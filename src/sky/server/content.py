@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sky.api.jobs.files import SignedFiles
 from sky.api.selling import Storage
@@ -16,16 +15,10 @@ from sky.kit.clock import Clock
 from sky.reconcile.retention import DAY_US, Keeper, Terms
 from sky.server.keys import Keys
 from sky.server.setting_rules import NO_ARTIFACTS
-from sky.server.settings import Settings, SettingsError
+from sky.server.settings import Settings
 from sky.store.artifact_folder import ArtifactFolder
 from sky.store.blobs import Blobs
 from sky.store.db import Database
-from sky.store.sigv4 import NoCredentialsError
-
-if TYPE_CHECKING:
-    from sky.store.s3 import Bucket
-
-REGION = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +52,16 @@ def blobs_of(chosen: Settings, clock: Clock, db: Database) -> Blobs:
     shared = chosen.shared_folder is not None
     bucket = None
     if chosen.blob_bucket is not None:
+        from sky.server import buckets
         from sky.store.blob_bucket import BlobBucket
 
-        bucket = BlobBucket(_bucket(chosen, "blobs", chosen.blob_bucket, clock))
+        bucket = BlobBucket(buckets.bucket_of(chosen, "blobs", chosen.blob_bucket, clock))
     return Blobs(db, chosen.shared / "blobs", full_sync=chosen.full_sync, shared=shared, bucket=bucket)
 
 
 def _in_bucket(chosen: Settings, where: tuple[str, str], clock: Clock) -> Kept:
+    from sky.server import buckets
     from sky.store.artifact_bucket import ArtifactBucket
 
-    bucket = ArtifactBucket(_bucket(chosen, "artifacts", where, clock))
+    bucket = ArtifactBucket(buckets.bucket_of(chosen, "artifacts", where, clock))
     return Kept(bucket, bucket)
-
-
-def _bucket(chosen: Settings, setting: str, where: tuple[str, str], clock: Clock) -> Bucket:
-    from sky.store.s3 import Bucket, Place
-    from sky.store.s3_credentials import Chain
-
-    chain = Chain(clock)
-    try:
-        region = chosen.artifacts_region or chain.region() or REGION
-    except NoCredentialsError as error:
-        msg = f"{setting}: s3://{where[0]} cannot be used: {error}"
-        raise SettingsError(msg) from error
-    place = Place(*where, region=region, endpoint=chosen.artifacts_endpoint)
-    return Bucket(place, clock, chain.now)

@@ -1,13 +1,15 @@
 """Looks at an installation, one thing after the other: ``python -m sky.server.doctor``, for ``sky doctor``.
 
 Decides: what is looked at on this computer, and from which number on something is a warning or bad.
-Never: mends, writes or starts anything; asks a daemon. Follows: each finding is printed as JSON on a line of
+Never: mends or starts anything, or asks a daemon; it writes nothing but an object in each bucket, which it
+removes. Follows: each finding is printed as JSON on a line of
 its own as soon as it is known, what may take longest last, so that whoever waits loses only that.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import math
 import os
 import resource
@@ -26,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from sky.kit import containers
 from sky.kit.clock import SystemClock
+from sky.server import log
 from sky.server.settings import Settings, SettingsError, load
 from sky.store import condition
 
@@ -68,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for option in ("--home", "--database", "--host", "--tls-cert", "--tls-key", "--behind-proxy"):
         parser.add_argument(option)
     said = vars(parser.parse_args(arguments))
+    log.configure("error")  # on stdout there are findings and nothing else
     try:
         chosen = load(said)
     except SettingsError as error:
@@ -201,9 +205,6 @@ def _extras(chosen: Settings) -> Iterator[Finding]:
     if chosen.shares_database and "postgresql" not in there:
         said = "the database is a PostgreSQL, and its driver is not installed"
         yield Finding("extras", "bad", said, "pip install 'skyfleet[postgresql]'")
-    elif chosen.bucket is not None and "s3" not in there:
-        said = "files of paid jobs go to a bucket, and what signs for it is not installed"
-        yield Finding("extras", "bad", said, "pip install 'skyfleet[s3]'")
     else:
         missing = ", ".join(name for name in EXTRAS if name not in there)
         more = f"; not installed: {missing}" if missing else ""
@@ -257,6 +258,28 @@ def _certificate(chosen: Settings) -> Iterator[Finding]:
         yield Finding("certificate", "ok", f"{chosen.tls_cert} is valid until {ends:%Y-%m-%d}")
 
 
+# ── buckets ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _buckets(chosen: Settings) -> Iterator[Finding]:
+    if chosen.blob_bucket is None and chosen.bucket is None:
+        return
+    from sky.server import buckets  # with botocore, which is an extra, and slow
+
+    for one in buckets.named(chosen):
+        try:
+            bucket = buckets.bucket_of(chosen, one.setting, one.where, _clock)
+        except SettingsError as error:
+            mend = "correct the profile that AWS_PROFILE names, or the files that AWS's tools read"
+            yield Finding("bucket", "bad", str(error), mend)
+            continue
+        trouble = asyncio.run(buckets.tried(bucket, one))
+        if trouble is None:
+            yield Finding("bucket", "ok", f"{one.url} takes, lists, gives and removes objects")
+        else:
+            yield Finding("bucket", "bad", trouble.said, trouble.mend)
+
+
 # ── the database ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -307,6 +330,7 @@ _CHECKS = {
     "certificate": _certificate,
     "containers": _engine,
     "database": _database,
+    "bucket": _buckets,
 }
 
 

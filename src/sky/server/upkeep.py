@@ -1,8 +1,9 @@
 """Moves, copies and puts back what a deployment keeps: ``python -m sky.server.upkeep``, for ``sky admin``.
 
-Decides: what a backup is (one tar file: a SQLite file with every row, the keys, the content), and that
-nothing that is there is overwritten. Never: stops a daemon; a backup is made while one runs, a move and a
-restore need that none does. Follows: what was copied is read again and compared before it is called done.
+Decides: what a backup is (one tar file: a SQLite file with every row, the keys, the content that is in no
+bucket), and that nothing that is there is overwritten. Never: stops a daemon; a backup is made while one
+runs, a move and a restore need that none does. Follows: what was copied is read again and compared before it
+is called done; what is in a bucket is told, and looked for before it is relied on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from sky.server import elsewhere, log
+from sky.server.elsewhere import LackingError, Places
 from sky.server.settings import Settings, SettingsError, load
 from sky.store.engine import driver_url
 from sky.store.migrate import UnusableDatabaseError
@@ -43,9 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     acts = parser.add_subparsers(dest="act", required=True)
     acts.add_parser("migrate").add_argument("target")
     acts.add_parser("backup").add_argument("file", type=Path)
-    acts.add_parser("restore").add_argument("file", type=Path)
+    restore = acts.add_parser("restore")
+    restore.add_argument("file", type=Path)
+    restore.add_argument("--incomplete", action="store_true")
     said = parser.parse_args(arguments)
     os.umask(0o077)
+    log.configure("error")  # what matters of the rest is told
     try:
         chosen = load({"home": said.home, "database": said.database})
     except SettingsError as error:
@@ -57,8 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif said.act == "backup":
             _backup(chosen, said.file)
         else:
-            _restore(chosen, said.file)
-    except (UpkeepError, TransferError, UnusableDatabaseError, OSError, tarfile.TarError) as error:
+            _restore(chosen, said.file, incomplete=said.incomplete)
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_USAGE
+    except (
+        UpkeepError,
+        LackingError,
+        TransferError,
+        UnusableDatabaseError,
+        OSError,
+        tarfile.TarError,
+    ) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
     return 0
@@ -81,10 +97,12 @@ def _backup(chosen: Settings, file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".sky-backup-") as folder:
         copy = Path(folder) / DATABASE
         transfer(chosen.database_url, f"sqlite:///{copy}", _say)
+        places = elsewhere.of_settings(chosen)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as out, tarfile.open(fileobj=out, mode="w|") as archive:
                 archive.add(copy, DATABASE)
+                archive.add(elsewhere.written(Path(folder), places), elsewhere.FILE)
                 for name in SECRETS:
                     archive.add(chosen.shared / name, name)
                 for name in FOLDERS:  # after the rows: content is there before a row names it
@@ -97,14 +115,17 @@ def _backup(chosen: Settings, file: Path) -> None:
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise
+        outside = list(elsewhere.told(f"sqlite:///{copy}", places))
     _tell(f"{file}: {file.stat().st_size} bytes, compared with its source; keep it safe, it has the keys")
+    for line in outside:
+        _tell(line)
 
 
 def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if member.name in LEFT_OUT else member
 
 
-def _restore(chosen: Settings, file: Path) -> None:
+def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> None:
     with _nobody_serves(chosen.home):
         for name in (*SECRETS, *FOLDERS):
             if (chosen.shared / name).exists():
@@ -118,11 +139,23 @@ def _restore(chosen: Settings, file: Path) -> None:
             missing = [name for name in (DATABASE, *SECRETS) if not (Path(folder) / name).is_file()]
             if missing:
                 raise UpkeepError(f"{file} is no backup of ours: {', '.join(missing)} is not in it")
-            counts = transfer(f"sqlite:///{Path(folder) / DATABASE}", chosen.database_url, _say)
+            copy = f"sqlite:///{Path(folder) / DATABASE}"
+            _look_for_objects(copy, elsewhere.read(Path(folder)), chosen, incomplete=incomplete)
+            counts = transfer(copy, chosen.database_url, _say)
             for name in (*SECRETS, *FOLDERS):
                 if (Path(folder) / name).exists():
                     shutil.move(Path(folder) / name, chosen.shared / name)
     _tell(f"{sum(counts.values())} rows are there and the same; start the daemon")
+
+
+def _look_for_objects(copy: str, places: Places, chosen: Settings, *, incomplete: bool) -> None:
+    """See that what a backup has in buckets is there; ``incomplete``: tell what is not, and go on."""
+    try:
+        elsewhere.look_for(copy, places, chosen)
+    except LackingError as error:
+        if not incomplete:
+            raise UpkeepError(f"{error}; with --incomplete all else is put back") from error
+        sys.stderr.write(f"warning: {error}\n")
 
 
 @contextmanager

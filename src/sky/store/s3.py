@@ -47,6 +47,8 @@ CHUNK_BYTES = 1024**2
 AGAIN_S = 5.0
 CHECKSUM = "x-amz-checksum-sha256"
 BYTES = "application/octet-stream"
+NO_CREDENTIALS = "NoCredentials"
+"""What we call it where nobody could sign; everything else has the bucket's own word."""
 
 _log = structlog.get_logger(__name__)
 
@@ -79,8 +81,18 @@ class Head:
     sha256: str | None
 
 
+class Unavailable(JobRefused):
+    """A bucket does not serve. ``why`` anybody may be told, ``cause`` and ``word`` (the bucket's own for
+    it) only who operates it."""
+
+    def __init__(self, why: str, cause: str, word: str) -> None:
+        msg = f"the storage of artifacts does not serve now ({why}); nothing was lost, try again"
+        super().__init__("storage_unavailable", msg, after_s=AGAIN_S)
+        self.why, self.cause, self.word = why, cause, word
+
+
 class Line:
-    """Some requests to a bucket over the same connections. Each raises JobRefused ``storage_unavailable``."""
+    """Some requests to a bucket over the same connections. Each raises Unavailable."""
 
     def __init__(self, bucket: Bucket, session: aiohttp.ClientSession) -> None:
         self._bucket = bucket
@@ -208,7 +220,7 @@ class Bucket:
             yield Line(self, session)
 
     async def credentials(self) -> Credentials:
-        """Who signs. Raises JobRefused ``storage_unavailable`` when nobody can."""
+        """Who signs. Raises Unavailable when nobody can."""
         now_s = self._clock.monotonic_s()
         if self._known is None or now_s - self._asked_s > CREDENTIALS_S or self._over(self._known):
             try:
@@ -216,10 +228,11 @@ class Bucket:
                     self._known = await asyncio.to_thread(self._chain)
             except (NoCredentialsError, TimeoutError) as error:
                 cause = str(error) or f"nothing came in {CREDENTIALS_WAIT_S:g} s"
-                unavailable("its credentials cannot be had now", cause=cause)
+                unavailable("its credentials cannot be had now", cause=cause, word=NO_CREDENTIALS)
             self._asked_s = now_s
         if self._over(self._known):
-            unavailable("its credentials have expired", cause="they were not renewed in time")
+            why = "its credentials have expired"
+            unavailable(why, cause="they were not renewed in time", word=NO_CREDENTIALS)
         return self._known
 
     def _over(self, known: Credentials) -> bool:
@@ -241,11 +254,10 @@ class Bucket:
         return self.place.url + ("" if key is None else quote(self.place.prefix + key, safe="/-_.~"))
 
 
-def unavailable(why: str, *, cause: str = "", **known: str) -> NoReturn:
+def unavailable(why: str, *, cause: str = "", word: str = "", **known: str) -> NoReturn:
     """Raise what a storage that does not serve means, and write the details down."""
     _log.warning("storage.unavailable", why=why, cause=cause, **known)
-    msg = f"the storage of artifacts does not serve now ({why}); nothing was lost, try again"
-    raise JobRefused("storage_unavailable", msg, after_s=AGAIN_S)
+    raise Unavailable(why, cause, word)
 
 
 def checksum_in_hex(checksum: str) -> str | None:
@@ -278,4 +290,5 @@ _BY_STATUS = {301: "PermanentRedirect", 307: "PermanentRedirect", 404: "NoSuchBu
 async def _refused(answer: aiohttp.ClientResponse) -> NoReturn:
     code = s3_xml.error_code(await _whole(answer)) or _BY_STATUS.get(answer.status, "")
     why = _WORDS.get(code) or f"it answered {answer.status} {code}".rstrip()
-    unavailable(why, cause=f"{answer.method} {answer.status} {code}", host=urlsplit(str(answer.url)).netloc)
+    cause = f"{answer.method} {answer.status} {code}".rstrip()
+    unavailable(why, cause=cause, word=code, host=urlsplit(str(answer.url)).netloc)
