@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from tests.dashboard.browser import DESK, PHONE, Tab
 from tests.dashboard.conftest import CANARY, Fleet
+from tests.dashboard.layout import Looks
 from tests.databases import IN_A_FILE
 
 from sky.api.dashboard import PAGES, files
@@ -51,6 +52,13 @@ def rows(fleet: Fleet) -> dict[str, int]:
         return {name: file.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names}
 
 
+def named_by_kind(fleet: Fleet, page: str) -> str:
+    """A page's path, with the kind of each thing in place of its id."""
+    for name in ("compute", "task", "failed", "launched", "job", "account"):
+        page = page.replace(getattr(fleet, name), name.upper())
+    return page
+
+
 def pages(fleet: Fleet) -> list[tuple[str, str]]:
     """Every page, and what it must say."""
     return [
@@ -80,13 +88,16 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
     ]
 
 
-def test_every_page_shows_what_there_is_and_runs_nothing_of_it(tab: Tab, fleet: Fleet) -> None:
+def test_every_page_shows_what_there_is_as_it_is_to_look_and_runs_nothing_of_it(
+    tab: Tab, fleet: Fleet
+) -> None:
+    tab.send("Emulation.setScrollbarsHidden", hidden=True)
     tab.open("jobs")
     tab.says("As a customer sees theirs")
     tab.says(fleet.job[-8:])
     broken = broken_rules(tab)
     tab.run(f"sessionStorage.setItem('sky.key', {fleet.customer.key!r})")
-    shown = pages(fleet)
+    shown, looks = pages(fleet), Looks()
     assert {page.split("?")[0].split("/")[0] for page, _ in shown} == {"", *PAGES}
     for number, (page, words) in enumerate(shown):
         dark(tab, number % 2 == 1)
@@ -96,14 +107,19 @@ def test_every_page_shows_what_there_is_and_runs_nothing_of_it(tab: Tab, fleet: 
             tab.go(page)
         tab.says(words)
         broken += [f"{page}: {rule}" for rule in broken_rules(tab)]
-        tab.screen(PHONE)
-        assert tab.run(WIDER) <= 0, f"{page} is wider than a phone"
-        tab.screen(DESK)
+        named = named_by_kind(fleet, page)
+        for size, screen in (("phone", PHONE), ("desk", DESK)):
+            tab.screen(screen)
+            assert tab.run(WIDER) <= 0, f"{page} is wider than a {size}"
+            looks.measure(tab, named, size, "dark" if number % 2 else "light")
         assert tab.run(HARMLESS), page
         assert tab.errors == [], page
     assert broken == []
     ours = (f"{tab.url}/", "data:")
     assert [url for url in tab.asked if not url.startswith(ours)] == [], "it asks nobody else"
+    if os.environ.get("SKY_UPDATE_GOLDEN"):
+        looks.write()
+    assert looks.differences() == []
 
 
 @IN_A_FILE
