@@ -139,6 +139,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
+    except sky.SkyError as refused:
+        sys.exit(f"stopped: {refused}")
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
         sys.exit(130)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections import Counter
 
@@ -90,4 +91,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except sky.SkyError as refused:
+        sys.exit(f"stopped: {refused}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
 import zlib
 from collections import Counter, defaultdict
 
@@ -104,4 +105,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except sky.SkyError as refused:
+        sys.exit(f"stopped: {refused}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -15,6 +15,7 @@ import argparse
 import inspect
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ import sky
 
 SKU = "cpu-1x"
 PAID_USD = "5"
+PATIENCE_S = 5
 ROWS = 120
 SHADES = " .:-=+*#%@"
 
@@ -59,11 +61,16 @@ class Operator:
         self.http = httpx2.Client(base_url=f"{url}/admin/v1", headers=headers, timeout=30)
 
     def ask(self, method: str, path: str, **body: object) -> dict[str, Any]:
-        """Send one request; its answer. Raises what is wrong, with the daemon's own words."""
+        """Send one request; its answer. What is wrong ends the program, in the daemon's own words."""
         key = {"idempotency-key": secrets.token_hex(16)} if method == "POST" else {}
-        answer = self.http.request(method, path, json=body or None, headers=key)
+        try:
+            answer = self.http.request(method, path, json=body or None, headers=key)
+        except httpx2.TransportError as away:
+            sys.exit(
+                f"stopped: nobody answers at {self.http.base_url} ({away}): `sky server start` starts one"
+            )
         if answer.is_error:
-            raise RuntimeError(f"{method} {path} was refused: {answer.text}")
+            sys.exit(f"stopped: {method} {path} was refused: {answer.text}")
         return answer.json()
 
     @contextmanager
@@ -112,10 +119,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Sell and buy one job.")
     parser.add_argument("--to", type=Path, default=Path("results"), help="where its file goes (results)")
     to: Path = parser.parse_args().to
-    with sky.Jobs() as anyone:  # prices can be read without a key
+    with sky.Jobs(patience_s=PATIENCE_S) as anyone:  # prices can be read without a key
         url = anyone.url
-        (price,) = (sku.price_usd_per_hour for sku in anyone.skus() if sku.id == SKU)
-    print(f"{SKU} costs ${price} an hour")
+        prices = {sku.id: sku.price_usd_per_hour for sku in anyone.skus()}
+    if SKU not in prices:
+        sys.exit(f"stopped: {SKU} is not sold here, but {', '.join(prices) or 'nothing'}")
+    print(f"{SKU} costs ${prices[SKU]} an hour")
     operator = Operator(url)
     with operator.customer() as key, sky.Jobs(url, key) as jobs:
         show(buy(jobs, to))
@@ -124,4 +133,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except sky.SkyError as refused:
+        sys.exit(f"stopped: {refused}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -13,6 +13,7 @@ The daemon has to let webhooks go to its own computer, and commands run there:
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -94,7 +95,7 @@ def main() -> None:
         def register(place: str) -> str:
             answer = httpx2.post(endpoints, json={"url": place}, headers=mine)
             if answer.is_error:
-                raise SystemExit(f"{place} cannot be told: {answer.text}")
+                sys.exit(f"stopped: {place} cannot be told: {answer.text}")
             return answer.json()["secret"]
 
         with Receiver(register) as receiver:
@@ -104,4 +105,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except sky.SkyError as refused:
+        sys.exit(f"stopped: {refused}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -37,4 +37,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except sky.SkyError as refused:
+        sys.exit(f"stopped: {refused}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -132,7 +132,7 @@ def test_an_exception_is_raised_as_what_it_was(compute: sky.Compute) -> None:
     assert 'raise Refused("no", code)' in shown
     assert shown.count("site-packages") == 0
     ours = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
-    assert len(ours) == 2, "of our own frames only the operator is shown"
+    assert len(ours) == 1, "of our own frames none is shown"
 
 
 @sky.function

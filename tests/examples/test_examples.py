@@ -165,6 +165,21 @@ def test_the_notebook_keeps_nothing_that_a_run_left() -> None:
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
 
 
+def test_without_a_daemon_an_example_says_what_to_do(tmp_path: Path) -> None:
+    nowhere = environment(tmp_path) | {"SKY_URL": "http://127.0.0.1:9"}
+    programs = [
+        EXAMPLES / name for name in ("digits.py", "paid_job.py", "webhook_receiver.py", "task_files/run.py")
+    ]
+    begun = [
+        subprocess.Popen([sys.executable, one], env=nowhere, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        for one in programs
+    ]
+    for program, running in zip(programs, begun, strict=True):
+        _, told = running.communicate(timeout=WAIT_S)
+        assert running.returncode == 1, (program, told)
+        assert re.fullmatch(r"stopped: .*`sky (server|api) start` starts.*\n", told), (program, told)
+
+
 def test_the_list_of_examples_has_all_of_them() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     there = {path.name for path in EXAMPLES.iterdir() if not path.name.startswith(("__", "."))}

@@ -11,11 +11,13 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from sky.client.compute import Compute
 from sky.client.function import Function
+from sky.client.outermost import outermost_class
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@outermost_class
 class App(Generic[P, R]):
     """A function and its compute. ``run`` opens the compute, calls the function there and leaves."""
 

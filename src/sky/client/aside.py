@@ -8,6 +8,7 @@ Follows: nothing here waits for a thread at exit, so a program that is interrupt
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 import threading
 import warnings
@@ -44,7 +45,7 @@ async def aside(work: Callable[[], T]) -> T:
     return await ended
 
 
-def warn_if_blocking(what: str, instead: str, *, depth: int = 4) -> None:
+def warn_if_blocking(what: str, instead: str) -> None:
     """Warn who is about to block a running event loop. A notebook's is always running, and may be blocked."""
     try:
         asyncio.get_running_loop()
@@ -52,4 +53,12 @@ def warn_if_blocking(what: str, instead: str, *, depth: int = 4) -> None:
         return
     if "ipykernel" not in sys.modules:
         message = f"{what} waits, and the event loop that runs here stands still meanwhile: {instead}"
-        warnings.warn(message, RuntimeWarning, stacklevel=depth)
+        warnings.warn(message, RuntimeWarning, stacklevel=_frames_of_ours())
+
+
+def _frames_of_ours() -> int:
+    """How far above who asks the caller's own line is, as ``warnings`` counts."""
+    frame, depth = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("sky.client."):
+        frame, depth = frame.f_back, depth + 1
+    return depth

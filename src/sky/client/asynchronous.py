@@ -13,6 +13,7 @@ from sky.client.aside import aside
 from sky.client.function import Pending
 from sky.client.handles import Future
 from sky.client.http import Http
+from sky.client.outermost import outermost_class
 from sky.client.resources import Nodes
 from sky.client.target import CallsOnly
 from sky.wire import v1
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+@outermost_class
 class AsyncCompute(CallsOnly):
     """An open ``sky.Compute``, for an event loop. ``blocking`` is the same compute, for other threads."""
 

@@ -26,6 +26,7 @@ from sky.client.function import Pending, Settled
 from sky.client.handles import Future
 from sky.client.http import Http
 from sky.client.opened import Opened
+from sky.client.outermost import outermost_class
 from sky.client.plugins import entered, require
 from sky.client.resources import AnyPlugin, Executor, Image, Nodes, Options, Retry, Volume, bounds_of
 from sky.client.session import Session
@@ -41,6 +42,7 @@ _opened_here: weakref.WeakValueDictionary[tuple[str | None, str], Compute] = wea
 ASYNC_WITH = "or open it by `async with sky.Compute(...) as compute` and await every operator"
 
 
+@outermost_class
 class Compute(CallsOnly):
     """Machines to call functions on. Use it in a ``with`` block, or ``open`` and ``close`` it.
 

@@ -29,6 +29,7 @@ from typing import (
     overload,
 )
 
+from sky.client.outermost import outermost_class
 from sky.client.target import AsyncTarget, Target, require_target
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Settled(Generic[R]):
         return cast("R", self._value)
 
 
+@outermost_class
 class Pending(Generic[R_co]):
     """A call that is described, not sent: ``>>`` one node, ``@`` every node, ``>`` later, ``&`` together."""
 
@@ -161,6 +163,7 @@ def require_call(given: Any) -> Pending[Any]:
     raise TypeError(f"{shown} is no call that could be sent: {hint}")
 
 
+@outermost_class
 class Together(Generic[*Ts]):
     """Calls to run side by side: ``(a & b) >> compute`` gives a tuple of what they returned."""
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from sky.client.console import SETTLE_S
 from sky.client.function import Settled
+from sky.client.outermost import outermost, outermost_class
 
 R = TypeVar("R")
 
@@ -42,6 +43,7 @@ class Silent:
         """It has been."""
 
 
+@outermost_class
 class Future(concurrent.futures.Future[R]):
     """What a call will have returned. ``task`` is its id once the daemon has accepted it, before that ''."""
 
@@ -138,6 +140,7 @@ class Future(concurrent.futures.Future[R]):
     def __await__(self) -> Generator[Any, None, R]:
         return self._wait().__await__()
 
+    @outermost
     async def _wait(self) -> R:
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()

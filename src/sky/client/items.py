@@ -11,10 +11,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from typing import Any, TypeVar
 
 from sky.client.aside import warn_if_blocking
+from sky.client.outermost import outermost_class
 
 T = TypeVar("T")
 
 
+@outermost_class
 class Items(Iterator[T], AsyncIterator[T]):
     """An iterator for ``for`` and, without blocking an event loop, for ``async for``.
 
@@ -39,7 +41,7 @@ class Items(Iterator[T], AsyncIterator[T]):
                 raise RuntimeError("these items are read with `async for`: go on with `await anext(items)`")
             if self._closed:
                 raise StopIteration
-            warn_if_blocking("`for` over items from a node", "write `async for item in ...`", depth=3)
+            warn_if_blocking("`for` over items from a node", "write `async for item in ...`")
             self._sync = self._waiting()
         return next(self._sync)
 

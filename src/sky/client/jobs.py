@@ -22,6 +22,7 @@ from sky.client.errors import NotFound
 from sky.client.flows import Flow, run
 from sky.client.http import Http
 from sky.client.job_flows import Input, Output, RetryOn, Wanted
+from sky.client.outermost import outermost_class
 from sky.client.request import Call, CutShort
 from sky.kit import backoff
 from sky.wire import jobs as wire
@@ -43,6 +44,7 @@ def connect(url: str | None, key: str | None) -> Http:
     return daemon.connect(url, token=shown, start_if_absent=False)
 
 
+@outermost_class
 class Jobs:
     """A seller of paid jobs, as the holder of a key sees it. Safe to use from several threads.
 
@@ -179,6 +181,7 @@ class Jobs:
             yield from stream.pieces()
 
 
+@outermost_class
 class Job:
     """A paid job. ``seen`` is how it was when it was last looked at."""
 
@@ -273,6 +276,7 @@ class Job:
         return f"<sky.Job {self.id}: {self.status}>"
 
 
+@outermost_class
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A file that a job wrote. ``told`` has its path, size, hash, and an address that is good for a while."""

@@ -23,6 +23,7 @@ from sky.client.flows import Flow, arun
 from sky.client.http_async import AsyncHttp
 from sky.client.job_flows import Input, Output, RetryOn, Wanted
 from sky.client.jobs import EVENTS_POLL_S, PAUSE_FIRST_S, PAUSE_LONGEST_S, Artifact, Job, Jobs
+from sky.client.outermost import outermost_class
 from sky.client.request import Call, CutShort
 from sky.kit import backoff
 from sky.wire import jobs as wire
@@ -31,6 +32,7 @@ from sky.wire import spending
 T = TypeVar("T")
 
 
+@outermost_class
 class AsyncJobs:
     """A seller of paid jobs, for one event loop: ``async with sky.AsyncJobs() as jobs``. See ``sky.Jobs``."""
 
@@ -164,6 +166,7 @@ class AsyncJobs:
             return self._blocking, self._http
 
 
+@outermost_class
 class AsyncJob:
     """A paid job, for an event loop. ``seen`` is how it was when it was last looked at."""
 
@@ -262,6 +265,7 @@ class AsyncJob:
         return f"<sky.AsyncJob {self.id}: {self.status}>"
 
 
+@outermost_class
 @dataclass(frozen=True, slots=True)
 class AsyncArtifact:
     """A file that a job wrote, for an event loop. ``blocking`` is the same file, for other threads."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from sky.client import request_asks as asks
 from sky.client.enums import JobStatus, OptimizeTarget, StatusRefreshMode
+from sky.client.outermost import outermost_names
 from sky.client.records import ClusterHandle, ClusterRecord, CostRecord, JobRecord, Record, RequestId
 from sky.client.request_asks import Launched
 from sky.client.request_link import link
@@ -288,3 +289,6 @@ def storage_ls() -> RequestId[list[Record]]:
 def storage_delete(name: str) -> RequestId[None]:
     """Delete a storage and what is in it."""
     return link().run(asks.storage_delete(name))
+
+
+outermost_names(globals(), __all__)

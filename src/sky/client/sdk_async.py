@@ -14,6 +14,7 @@ from sky.client import request_asks as asks
 from sky.client import sdk
 from sky.client.aside import aside
 from sky.client.enums import JobStatus, OptimizeTarget, StatusRefreshMode
+from sky.client.outermost import outermost_names
 from sky.client.records import ClusterHandle, ClusterRecord, CostRecord, JobRecord, Record
 from sky.client.request_asks import Launched
 from sky.client.sdk_async_server import (
@@ -332,3 +333,6 @@ async def storage_ls(stream_logs: StreamConfig | None = DEFAULT_STREAM_CONFIG) -
 async def storage_delete(name: str, stream_logs: StreamConfig | None = DEFAULT_STREAM_CONFIG) -> None:
     """Delete a storage and what is in it."""
     await final(asks.storage_delete(name), stream_logs)
+
+
+outermost_names(globals(), __all__)

@@ -20,6 +20,7 @@ from sky.client.function import Function, Pending, Settled
 from sky.client.gathering import OPEN_MAX, Gathering, Open, Submitter, result_of
 from sky.client.handles import Future, in_background
 from sky.client.items import Items
+from sky.client.outermost import outermost_class
 from sky.client.target import AsyncTarget, Target
 
 A = TypeVar("A")
@@ -113,6 +114,7 @@ def streamed(calls: Iterable[Pending[R]], target: Submitter, *, ordered: bool) -
     )
 
 
+@outermost_class
 class Many(Generic[R]):
     """Calls to run side by side: ``>> compute`` gives the list of what they returned, in order."""
 
@@ -128,7 +130,7 @@ class Many(Generic[R]):
         """Run them all and wait for all. The first failure is raised, and the others are cancelled."""
         if target.awaits:
             return later(self._calls, target, at_hand=self._at_hand)
-        warn_if_blocking("`>>`", "write `await (sky.gather(...) > compute)`", depth=3)
+        warn_if_blocking("`>>`", "write `await (sky.gather(...) > compute)`")
         return all_results(self._calls, target)
 
     def __gt__(self, target: Submitter) -> Future[list[R]]:
@@ -140,6 +142,7 @@ class Many(Generic[R]):
         return Streaming(self._calls, ordered=ordered)
 
 
+@outermost_class
 class Streaming(Generic[R]):
     """Calls to run side by side: ``>> compute`` gives an iterator over what they return."""
 
