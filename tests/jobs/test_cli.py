@@ -382,6 +382,7 @@ def test_files_come_home(buyer: Sky) -> None:
     assert (buyer.folder / "got/out/sub/two").read_text() == "2\n"
     buyer("job", "download", job, "/out/one", "--to", "mine").check()
     assert (buyer.folder / "mine").read_text() == "1\n"
+    assert buyer("job", "download", job, "/out/one", "--to", "new/").check().out == "new/one\n"
     near = buyer("job", "download", job, "/out/onee").check(3)
     assert "did you mean `/out/one`?" in near.err
 

@@ -270,6 +270,14 @@ def test_a_jobs_files_arrive_as_they_were_written(jobs: sky.Jobs, tmp_path: Path
     where = files["/out/deep/b"].download(tmp_path / "zeros")
     assert hashlib.sha256(where.read_bytes()).hexdigest() == files["/out/deep/b"].sha256
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.txt", "zeros"]
+    (tmp_path / "a.txt").write_text("of a run before")
+    made = [files["/out/a.txt"].download(tmp_path / name) for name in ("a.txt", "new/name")]
+    made.append(files["/out/a.txt"].download(f"{tmp_path}/folder/"))
+    assert made == [tmp_path / "a.txt", tmp_path / "new/name", tmp_path / "folder/a.txt"]
+    assert {one.read_text() for one in made} == {"hello"}
+    every = [tmp_path / "all/out/a.txt", tmp_path / "all/out/deep/b"]
+    assert sorted(job.download(tmp_path / "all")) == every
+    assert every[1].read_bytes() == where.read_bytes()
 
 
 class Storage(http.server.BaseHTTPRequestHandler):

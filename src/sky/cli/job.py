@@ -235,7 +235,8 @@ def download(
 ) -> int:
     """Have the files that a job wrote, each checked against its hash; prints where they are.
 
-    All files go below the folder at the paths that they had.
+    All files go below the folder at the paths that they had. Folders are made, and files that are there are
+    replaced once the new ones are whole.
     """
     with buying(key_file) as jobs:
         got = download_all(_found(jobs, job), path, to)

@@ -21,7 +21,7 @@ def download_all(job: Job, path: str | None, to: str) -> list[tuple[Artifact, Pa
     files = job.artifacts()
     if path is not None:
         file = _named(job, files, path)
-        return [(file, _fetch(file, Path(to)))]
+        return [(file, _fetch(file, to))]
     if not files:
         if job.status not in TERMINAL:
             hint = f"wait for it with `sky job wait {job.id}`"
@@ -46,10 +46,8 @@ def _named(job: Job, files: tuple[Artifact, ...], path: str) -> Artifact:
     return by_path[path]
 
 
-def _fetch(file: Artifact, goal: Path) -> Path:
+def _fetch(file: Artifact, goal: str | Path) -> Path:
     try:
-        if not goal.is_dir():
-            goal.parent.mkdir(parents=True, exist_ok=True)
         return file.download(goal)
     except OSError as error:
         if isinstance(error, ConnectionError):

@@ -32,13 +32,15 @@ EXPIRED_STATUSES = frozenset({401, 403})
 
 
 def fetch(artifact: wire.Artifact, to: str | os.PathLike[str], renew: Callable[[], wire.Artifact]) -> Path:
-    """Have a file at ``to``: a file's name, or a folder that is there. Returns where it is.
+    """Have a file at ``to``: a file's name, or a folder, which is there or ends with a slash. Returns where.
 
-    ``renew`` gives the same file at a fresh address, for when the one it has is over.
+    Folders are made, and a file that is there is replaced once the new one is whole. ``renew`` gives the same
+    file at a fresh address, for when the one it has is over.
     """
     goal = Path(to)
-    if goal.is_dir():
+    if goal.is_dir() or os.fspath(to).endswith(os.sep):
         goal = goal / posixpath.basename(artifact.path)
+    goal.parent.mkdir(parents=True, exist_ok=True)
     part = goal.with_name(f".{goal.name}.{artifact.sha256[:16]}.part")
     renewed = False
     for failures in range(1, TRIES_MAX + 1):

@@ -248,6 +248,13 @@ class Job:
         listed = self._jobs.send(calls.list_artifacts(self.id))
         return tuple(Artifact(self, told) for told in listed.data)
 
+    def download(self, to: str | os.PathLike[str] = ".") -> tuple[Path, ...]:
+        """Have all its files below a folder, each at the path that it had. Returns where they are.
+
+        As ``Artifact.download`` does with each. Raises TransferFailed.
+        """
+        return tuple(file.download(job_files.below(to, file.path)) for file in self.artifacts())
+
     def _printed(self) -> Iterator[str]:
         cursor = 0
         while True:
@@ -300,9 +307,10 @@ class Artifact:
         return self.told.sha256
 
     def download(self, to: str | os.PathLike[str] = ".") -> Path:
-        """Have it at ``to``, a name or a folder that is there, and make sure that it is what was written.
+        """Have it at ``to``, and make sure that it is what was written. Returns where it is.
 
-        Returns where it is. Raises TransferFailed.
+        ``to`` is a name, or a folder (one that is there, or that ends with a slash), where it keeps its own.
+        Folders are made, and a file that is there is replaced once this one is whole. Raises TransferFailed.
         """
         return job_files.fetch(self.told, to, self._renewed)
 

@@ -234,6 +234,11 @@ class AsyncJob:
         job = Job(await self._jobs.blocking(), self.seen)
         return tuple(AsyncArtifact(Artifact(job, told)) for told in listed.data)
 
+    async def download(self, to: str | os.PathLike[str] = ".") -> tuple[Path, ...]:
+        """Have all its files below a folder. See ``Job.download``."""
+        job = Job(await self._jobs.blocking(), self.seen)
+        return await aside(lambda: job.download(to))
+
     async def _printed(self) -> AsyncIterator[str]:
         cursor = 0
         while True:
@@ -288,5 +293,5 @@ class AsyncArtifact:
         return self.blocking.sha256
 
     async def download(self, to: str | os.PathLike[str] = ".") -> Path:
-        """Have it at ``to``, a name or a folder that is there. See ``Artifact.download``."""
+        """Have it at ``to``, a name or a folder. See ``Artifact.download``."""
         return await aside(lambda: self.blocking.download(to))
