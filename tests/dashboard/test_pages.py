@@ -8,8 +8,10 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tarfile
 from contextlib import closing
 from importlib import resources
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
@@ -76,7 +78,7 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
         ("requests?show=all", CANARY),
         (f"requests/{fleet.failed}", CANARY),
         (f"requests/{fleet.launched}", "succeeded"),
-        ("launch", "Which machine would it get?"),
+        ("launch", "Dry run: machine and price"),
         ("jobs", f"what={CANARY}"),
         (f"jobs/{fleet.job}", CANARY),
         ("prices", CANARY),
@@ -119,7 +121,8 @@ def test_every_page_shows_what_there_is_as_it_is_to_look_and_runs_nothing_of_it(
     assert [url for url in tab.asked if not url.startswith(ours)] == [], "it asks nobody else"
     if os.environ.get("SKY_UPDATE_GOLDEN"):
         looks.write()
-    assert looks.differences() == []
+    differences = looks.differences()
+    assert not differences, "\n".join(differences)
 
 
 @IN_A_FILE
@@ -199,18 +202,70 @@ def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet) ->
     tab.run("document.querySelector('button.main').click()")
     tab.says('cpus is a number, or one with a + for at least; it is "many"')
     tab.run("document.querySelector('[name=cpus]').value = '1+'")
-    tab.press("Which machine would it get?")
-    tab.says("✓ taken")
+    tab.press("Dry run: machine and price")
+    tab.says("On first, which is there:")
+    tab.says("$0.00 an hour as before. Nothing was bought.")
     tab.run("document.querySelector('button.main').click()")
     tab.says("launch on first")
-    tab.until("[...document.querySelectorAll('main a')].some((a) => /^job \\d/.test(a.textContent))")
-    tab.run("[...document.querySelectorAll('main a')].find((a) => /^job \\d/.test(a.textContent)).click()")
+    to_job(tab)
     tab.says("hello from a form")
     tab.run("document.querySelector('nav a').focus()")
     tab.send(
         "Input.dispatchKeyEvent", type="keyDown", key="ArrowDown", code="ArrowDown", windowsVirtualKeyCode=40
     )
     assert tab.run("document.activeElement.textContent") == "Clusters"
+
+
+def test_a_folder_and_an_archive_go_along_with_a_task(tab: Tab, fleet: Fleet, tmp_path: Path) -> None:
+    deep = tmp_path / "work" / ("long-" * 12) / ("name-" * 12)
+    deep.mkdir(parents=True)
+    (deep / "grüße.txt").write_text("from far below\n")
+    (tmp_path / "work" / "go").write_text("#!/bin/sh\ncat */*/*.txt; ls -A\n")
+    (tmp_path / "work" / ".venv").mkdir()
+    (tmp_path / "work" / ".venv" / "left").write_text("behind")
+    tab.open("launch")
+    choose(tab, "#f-a-folder", tmp_path / "work")
+    tab.says("2 files, 46 B; 1 of caches and environments stay behind.")
+    sent(tab, "with-folder", "./go")
+    tab.says("from far below")
+    assert "go" in tab.text()
+    assert ".venv" not in tab.text()
+    with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as archive:
+        archive.add(deep / "grüße.txt", "unpacked")
+    tab.open("launch")
+    where = tab.run(
+        "(() => { const b = document.querySelector('.drop').getBoundingClientRect(); "
+        "return [b.x + b.width / 2, b.y + 8]; })()"
+    )
+    data = {"items": [], "files": [str(tmp_path / "made.tar.gz")], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        tab.send("Input.dispatchDragEvent", type=kind, x=where[0], y=where[1], data=data)
+    tab.says("1 file, ")
+    sent(tab, "with-folder", "cat unpacked")
+    tab.says("from far below")
+    fleet.api.do("down", cluster_name="with-folder")
+
+
+def choose(tab: Tab, selector: str, path: Path) -> None:
+    """Choose something in a field for files."""
+    root = tab.send("DOM.getDocument")["root"]["nodeId"]
+    node = tab.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+    tab.send("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
+
+
+def sent(tab: Tab, cluster: str, run: str) -> None:
+    """Launch what is in the form, and go on to the job's page."""
+    tab.run(f"document.querySelector('[name=cluster]').value = {cluster!r}")
+    tab.run(f"document.querySelector('[name=run]').value = {run!r}")
+    tab.run("document.querySelector('button.main').click()")
+    to_job(tab)
+
+
+def to_job(tab: Tab) -> None:
+    """Go on from the page of a launch to that of its job, once there is one."""
+    find = "[...document.querySelectorAll('main a')].find((a) => /^job \\d/.test(a.textContent))"
+    tab.until(f"!!{find}")
+    tab.run(f"{find}.click()")
 
 
 def test_a_cluster_is_told_what_to_do_when_it_is_idle_and_taken_down(tab: Tab, fleet: Fleet) -> None:

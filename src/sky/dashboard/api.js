@@ -42,7 +42,7 @@ export function random() {
   ).join("");
 }
 
-export async function open(method, path, { body, query, signal, headers = {} } = {}) {
+export async function open(method, path, { body, content, query, signal, headers = {} } = {}) {
   const bearer = path.startsWith("/compute/") ? key.get() : token.get();
   const asked = new URLSearchParams(
     Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== ""),
@@ -50,13 +50,14 @@ export async function open(method, path, { body, query, signal, headers = {} } =
   const told = { ...headers };
   if (bearer) told.authorization = `Bearer ${bearer}`;
   if (body !== undefined) told["content-type"] = "application/json";
+  if (content !== undefined) told["content-type"] = "application/gzip";
   let answer;
   try {
     answer = await fetch(asked.size ? `${path}?${asked}` : path, {
       method,
       signal,
       headers: told,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? content : JSON.stringify(body),
       credentials: "same-origin",
     });
   } catch (error) {
@@ -71,6 +72,8 @@ export async function call(method, path, options) {
   const answer = await open(method, path, options);
   return answer.status === 204 ? null : answer.json();
 }
+
+export const send = (path, options) => call("POST", path, options);
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });
 

@@ -1,7 +1,8 @@
 // Launching a task from a form. What it says is checked by the server, which reads every field.
 
-import { random, request, call } from "../api.js";
-import { field, h, section, table, to, usd, wrong } from "../dom.js";
+import { call, looks, random, request } from "../api.js";
+import { button, bytes, count, field, h, link, section, state, sure, table, to, usd, wrong } from "../dom.js";
+import { chosen, dropped, stored, travelling } from "../files.js";
 
 const number = (text, name) => {
   const match = /^(\d+(?:\.\d+)?)(\+?)$/.exec(text.trim());
@@ -49,23 +50,55 @@ function taskOf(given) {
   };
 }
 
-export async function launch(page) {
+/** The files that go along: chosen as a folder or as files, or dropped. `changed` is told of another choice. */
+function picker(changed) {
+  let found = null;
+  const told = h("p", { class: "soft", "aria-live": "polite" }, "No files go along.");
+  const take = (files) => {
+    try {
+      found = files.length ? travelling(files) : null;
+      const { files: kept, size, left } = found ?? {};
+      told.textContent = found
+        ? `${count(kept.length, "file")}, ${bytes(size)}${left ? `; ${left} of caches and environments stay behind` : ""}.`
+        : "No files go along.";
+      if (kept?.some(({ path }) => path.endsWith(".skyignore")))
+        told.textContent += " Its .skyignore is heeded by sky launch, and not here.";
+    } catch (error) {
+      found = null;
+      told.textContent = `No files go along: ${error.message}.`;
+    }
+    changed();
+  };
+  const folder = h("input", { type: "file", webkitdirectory: true, onchange: () => take(chosen(folder.files)) });
+  const files = h("input", { type: "file", multiple: true, onchange: () => take(chosen(files.files)) });
+  const clear = () => {
+    folder.value = files.value = "";
+    take([]);
+  };
+  const box = h(
+    "fieldset",
+    { class: "drop" },
+    h("legend", {}, "Files"),
+    h(
+      "div",
+      { class: "pair" },
+      field("A folder", folder, "What is in it; or drop it here."),
+      field("Or files, or an archive", files, "A .tar.gz is unpacked on each node."),
+    ),
+    h("div", { class: "row" }, told, button("Take none", clear, "plain")),
+  );
+  box.ondragover = (event) => event.preventDefault();
+  box.ondrop = async (event) => {
+    event.preventDefault();
+    take(await dropped(event.dataTransfer.items).catch(() => []));
+  };
+  return { box, files: () => found?.files ?? [] };
+}
+
+function fields(picked) {
   const input = (name, more) => h("input", { name, autocomplete: "off", spellcheck: "false", ...more });
   const area = (name, more) => h("textarea", { name, spellcheck: "false", ...more });
-  const said = h("div", { "aria-live": "polite" });
-  let once = random();
-  const form = h(
-    "form",
-    {
-      class: "form card",
-      onsubmit: (event) => {
-        event.preventDefault();
-        doing(send);
-      },
-      oninput: () => {
-        once = random();
-      },
-    },
+  return [
     h(
       "div",
       { class: "pair" },
@@ -86,6 +119,7 @@ export async function launch(page) {
       field("Where", input("infra", { placeholder: "anywhere" })),
     ),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "spot" }), "Spot machines"),
+    picked.box,
     field(
       "Set up",
       area("setup", { placeholder: "pip install -r requirements.txt" }),
@@ -94,57 +128,118 @@ export async function launch(page) {
     field(
       "Run",
       area("run", { placeholder: "python train.py" }),
-      "A script for bash; on every node at once.",
+      "A script for bash, in the folder of the files; on every node at once.",
     ),
     field("Environment", area("envs", { placeholder: "NAME=value" }), "One NAME=value on each line."),
+  ];
+}
+
+const together = (one, nodes) =>
+  `${nodes} × ${one.instance_type} in ${[one.infra, one.region].filter(Boolean).join(" / ")}: ` +
+  `${usd(one.total_cost)} an hour${nodes > 1 ? " together" : ""}.`;
+
+function offers(found) {
+  return section(
+    "What it would get",
+    h("p", {}, h("strong", {}, together(found.chosen, found.num_nodes)), " Nothing was bought."),
+    table(
+      "Machines that would do",
+      [
+        ["Where", (one) => [one.infra, one.region].filter(Boolean).join(" / ")],
+        ["Machine", (one) => one.instance_type],
+        ["Processors", (one) => one.cpus, "num"],
+        ["Memory", (one) => `${one.memory_gb} GB`, "num"],
+        ["Accelerators", (one) => (one.accelerator ? `${one.accelerator}:${one.accelerator_count}` : "–")],
+        ["An hour", (one) => usd(one.total_cost), "num"],
+        ["", (one) => (one.chosen ? h("strong", {}, "✓ taken") : "")],
+      ],
+      found.candidates,
+      (one) => JSON.stringify(one),
+    ),
+    found.passed_over.length > 0 &&
+      h(
+        "details",
+        {},
+        h("summary", {}, `Passed over: ${found.passed_over.length}`),
+        h(
+          "ul",
+          {},
+          found.passed_over.map((one) => h("li", {}, `${one.what}: ${one.reason}`)),
+        ),
+      ),
+  );
+}
+
+const there = (one) =>
+  section(
+    "Where it would run",
+    h("p", {}, "On ", link(`clusters/${to(one.name)}`, one.name), ", which is there: ", state(one.status)),
+    h("p", {}, `${one.resources_str}: ${usd(one.price_per_hour)} an hour as before. Nothing was bought.`),
+  );
+
+export async function launch(page) {
+  const said = h("div", { "aria-live": "polite" });
+  let once = random();
+  const changed = () => {
+    once = random();
+  };
+  const picked = picker(changed);
+  const form = h(
+    "form",
+    {
+      class: "form card",
+      onsubmit: (event) => {
+        event.preventDefault();
+        doing(send);
+      },
+      oninput: changed,
+    },
+    fields(picked),
     h(
       "div",
       { class: "row" },
       h("button", { class: "main", type: "submit" }, "Launch"),
-      h("button", { type: "button", onclick: () => doing(look) }, "Which machine would it get?"),
+      h("button", { type: "button", onclick: () => doing(dry) }, "Dry run: machine and price"),
     ),
   );
-  const given = () => Object.fromEntries([...new FormData(form)]);
+  const tell = (...content) => said.replaceChildren(...content);
   const doing = async (what) => {
     const buttons = form.querySelectorAll("button");
     for (const one of buttons) one.disabled = true;
-    said.replaceChildren(h("p", { class: "soft" }, "The server looks…"));
+    tell(h("p", { class: "soft" }, "The server looks…"));
     try {
-      await what(taskOf(given()), given());
+      const told = Object.fromEntries([...new FormData(form)]);
+      await what(taskOf(told), told.cluster);
     } catch (error) {
-      if (error.name !== "AbortError") said.replaceChildren(wrong(error));
+      if (error.name !== "AbortError") tell(wrong(error));
     } finally {
       for (const one of buttons) one.disabled = false;
     }
   };
-  const look = async (task) => {
-    const [found] = await request("optimize", { tasks: [task] }, { signal: page.signal });
-    said.replaceChildren(
-      section(
-        "Machines that would do",
-        table(
-          "Machines that would do",
-          [
-            ["Where", (one) => [one.infra, one.region].filter(Boolean).join(" / ")],
-            ["Machine", (one) => one.instance_type],
-            ["Processors", (one) => one.cpus, "num"],
-            ["Memory", (one) => `${one.memory_gb} GB`, "num"],
-            [
-              "Accelerators",
-              (one) => (one.accelerator ? `${one.accelerator}:${one.accelerator_count}` : "–"),
-            ],
-            ["An hour", (one) => usd(one.total_cost), "num"],
-            ["", (one) => (one.chosen ? h("strong", {}, "✓ taken") : "")],
-          ],
-          found.candidates,
-          (one) => JSON.stringify(one),
-        ),
-      ),
-    );
-  };
-  const send = async (task, told) => {
+  /** What it would run on: a cluster that is there, or the offers for a new one. */
+  const look = async (task, name) => {
     await request("validate", { tasks: [task] }, { signal: page.signal });
-    const body = { task, ...(told.cluster ? { cluster_name: told.cluster } : {}) };
+    const [cluster] = name ? await looks.clusters(page, name) : [];
+    if (cluster && cluster.status !== "STOPPED") return { cluster };
+    return { found: (await request("optimize", { tasks: [task] }, { signal: page.signal }))[0] };
+  };
+  const dry = async (task, name) => {
+    const { cluster, found } = await look(task, name);
+    tell(cluster ? there(cluster) : offers(found));
+  };
+  const send = async (task, name) => {
+    const { found } = await look(task, name);
+    const costs = found && found.chosen.total_cost > 0;
+    if (costs && !(await sure(`It gets ${together(found.chosen, found.num_nodes)} Launch it?`, "Launch it"))) {
+      tell(offers(found));
+      return;
+    }
+    const files = picked.files();
+    if (files.length) {
+      tell(h("p", { class: "soft" }, `Sending ${count(files.length, "file")}…`));
+      task.files = [{ target: ".", sha256: await stored(files, page.signal) }];
+    }
+    const body = { task, ...(name ? { cluster_name: name } : {}) };
     const { record } = await call("POST", "/launch", { body, headers: { "idempotency-key": once } });
     page.go(`requests/${to(record.request_id)}`);
   };
