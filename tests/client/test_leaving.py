@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -101,29 +102,29 @@ def test_a_named_compute_is_kept_and_attached_to(daemon: Any) -> None:
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
 
 
+def pass_on(daemon: Any, asked: Any, connection: socket.socket) -> bool:
+    """To the daemon and back."""
+    headers = asked.headers | {"connection": "close", "host": f"127.0.0.1:{daemon.port}"}
+    lines = [f"{asked.method} {asked.target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
+    with socket.create_connection(("127.0.0.1", daemon.port)) as onward:
+        onward.sendall("\r\n".join(lines).encode() + asked.body)
+        while piece := onward.recv(65536):
+            connection.sendall(piece)
+    return False
+
+
 def test_a_call_that_is_on_its_way_out_is_cancelled_too(daemon: Any, scripted: Any) -> None:
     arrived, looked, awaited = threading.Event(), threading.Event(), threading.Event()
 
     def relay(asked: Any, connection: socket.socket) -> bool:
-        """To the daemon and back; a call is slow enough to be overtaken by a look for calls."""
+        """A call is slow enough to be overtaken by a look for calls."""
         if "/v1/tasks?" in asked.target:
             looked.set()
         if asked.method == "POST" and asked.target == "/v1/tasks":
             arrived.set()
             if not looked.wait(1):
                 awaited.set()
-        headers = asked.headers | {"connection": "close", "host": f"127.0.0.1:{daemon.port}"}
-        lines = [
-            f"{asked.method} {asked.target} HTTP/1.1",
-            *(f"{k}: {v}" for k, v in headers.items()),
-            "",
-            "",
-        ]
-        with socket.create_connection(("127.0.0.1", daemon.port)) as onward:
-            onward.sendall("\r\n".join(lines).encode() + asked.body)
-            while piece := onward.recv(65536):
-                connection.sendall(piece)
-        return False
+        return pass_on(daemon, asked, connection)
 
     with sky.Compute(url=scripted(relay).url, name="outgoing", quiet=True) as compute:
         name = compute.id
@@ -288,6 +289,60 @@ def test_ctrl_c_cancels_and_gives_back(daemon: Any, tmp_path: Path, nothing_left
     name = out.split()[1]
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
     assert state_of(daemon, name) == "cancelled"
+
+
+INTERRUPTED = """
+    import sys, time
+    import sky
+
+    @sky.function
+    def work():
+        time.sleep(60)
+
+    with sky.Compute(url=sys.argv[1], name="between", quiet=True) as compute:
+        print(compute.id, flush=True)
+        work() >> compute
+"""
+
+
+@pytest.mark.parametrize("by", ["a program", "a command"])
+def test_ctrl_c_between_a_call_and_its_answer_leaves_nothing_running(
+    daemon: Any, scripted: Any, tmp_path: Path, by: str
+) -> None:
+    stored, arrived, left, passed = (threading.Event() for _ in range(4))
+
+    def relay(asked: Any, connection: socket.socket) -> bool:
+        """The call arrives after whoever sent it has gone."""
+        if asked.target.startswith("/v1/functions/"):
+            stored.set()
+        if (asked.method, asked.target) == ("POST", "/v1/tasks") and stored.is_set() and not arrived.is_set():
+            arrived.set()
+            assert left.wait(60)
+            with contextlib.suppress(OSError):  # nobody is there to be answered
+                pass_on(daemon, asked, connection)
+            passed.set()
+            return False
+        return pass_on(daemon, asked, connection)
+
+    url = scripted(relay).url
+    with sky.Compute(url=daemon.url, name="between", quiet=True) as compute:
+        name = compute.id
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(INTERRUPTED), encoding="utf-8")
+    command = [sys.executable, file, url]
+    if by == "a command":
+        file.write_text(file.read_text(encoding="utf-8").partition("with ")[0], encoding="utf-8")
+        command = [sys.executable, "-m", "sky.cli.main", "run", "--compute", "between", f"{file}:work"]
+    script = subprocess.Popen(
+        command, env={**os.environ, "SKY_URL": url}, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert arrived.wait(60), script.communicate()
+    script.send_signal(signal.SIGINT)
+    script.communicate(timeout=60)
+    left.set()
+    assert passed.wait(60)
+    assert state_of(daemon, name) == "cancelled"
+    Http(daemon.url).send(calls.delete_compute(name, None))
 
 
 def test_ctrl_c_twice_leaves_at_once_and_says_what_is_left(daemon: Any, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from sky.client.events import Follower, Reader, Seen
 from sky.client.function import Pending, Settled
 from sky.client.http import Http
 from sky.client.resources import Image
+from sky.client.session import take_back
 from sky.client.settling import Settler
 from sky.client.streaming import Source
 from sky.wire import v1
@@ -199,8 +200,12 @@ def _carry_out(
 ) -> Settled[Any]:
     """Send it, print what it prints, wait for its end."""
     ready = outgoing.prepare(pending)
-    create = ready.task(compute, dispatch, f"cli-{secrets.token_hex(8)}")
-    task = flows.run(http, flows.submit(calls.create_task(create), (ready.function,), ready.blobs))
+    create = calls.create_task(ready.task(compute, dispatch, f"cli-{secrets.token_hex(8)}"))
+    try:
+        task = flows.run(http, flows.submit(create, (ready.function,), ready.blobs))
+    except KeyboardInterrupt:
+        take_back(http, create)
+        raise
     console = Console(ranks=many)
     console.expect(task.id)
     reader = Reader(Follower(http, task=task.id, after=0), lambda seen: _heard(console, seen))

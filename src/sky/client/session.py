@@ -7,6 +7,7 @@ printed on a node has been printed here before its result is returned.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from sky.client.handles import Future, in_background
 from sky.client.http import Http
 from sky.client.items import Items
 from sky.client.progress import Tally
+from sky.client.request import Call
 from sky.client.settling import Settler
 from sky.client.streaming import Source
 from sky.kit.clock import SystemClock
@@ -58,6 +60,14 @@ class _Asked:
         with self._lock:
             self._wanted = False
             return bool(self.task)
+
+
+def take_back(http: Http, create: Call[v1.Task]) -> None:
+    """Cancel a call that was interrupted before its answer: it may be accepted already, or yet arrive."""
+    # Under its key it is the same call, asked for once more: its id is told, and no later arrival runs it.
+    with contextlib.suppress(SkyError):
+        task = http.send(create, patience_s=INTERRUPT_PATIENCE_S).id
+        http.send(calls.cancel_task(task), patience_s=INTERRUPT_PATIENCE_S)
 
 
 class Session:
@@ -153,13 +163,15 @@ class Session:
     # ── parts ───────────────────────────────────────────────────────────────────────────────────
 
     def _submit(self, ready: outgoing.Outgoing, dispatch: v1.Dispatch) -> str:
-        create = ready.task(self._compute, dispatch, self._direct)
-        flow = flows.submit(calls.create_task(create), (ready.function,), ready.blobs)
+        create = calls.create_task(ready.task(self._compute, dispatch, self._direct))
         try:
-            task = flows.run(self._http, flow).id
+            task = flows.run(self._http, flows.submit(create, (ready.function,), ready.blobs)).id
         except KeyboardInterrupt:
-            # It may have been accepted, and nobody here knows its id.
             self._interrupted = True
+            try:
+                take_back(self._http, create)
+            except KeyboardInterrupt:
+                self.hurried = True
             raise
         self._console.expect(task)
         return task
