@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.flows.places import every
 from tests.flows.test_requests import User
 from tests.flows.world import World, keep_running
 
@@ -13,6 +14,7 @@ from sky.domain.node import FINAL
 from sky.kit import faults
 from sky.providers.fake.cloud import fake_offer
 from sky.providers.fake.trouble import Refuse
+from sky.store.rows import clusters as job_rows
 from sky.store.schema import computes, nodes
 from sky.store.schema import disks as disk_rows
 from sky.store.schema_requests import cluster_jobs, clusters, requests
@@ -20,7 +22,7 @@ from sky.verbs import cluster_power
 from sky.wire import requests as wire
 
 PARTS = 3
-STRIDE = 37
+STRIDE = every(37)
 MINUTE_S = 60.0
 
 
@@ -180,6 +182,22 @@ async def test_a_stop_cancels_what_runs_and_keeps_what_has_ended(tmp_path: Path)
     assert error["type"] == "ClusterNotUpError"
     assert "sky start dev" in error["message"]
     world.check_books()
+    world.close()
+
+
+@pytest.mark.parametrize("way", ["cancel", "stop", "down"])
+async def test_every_open_job_ends_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(job_rows, "OPEN_JOBS_PAGE", 2)
+    world = World(tmp_path)
+    user = await up(world)
+    user.seconds = 600.0
+    for _ in range(5):
+        await user.ask("exec", task=wire.TaskConfig(run="true"), cluster_name="dev")
+    await world.settle(lambda: len(user.jobs()) == 6 and "RUNNING" in user.jobs())
+    await do(user, way, **({"all": True} if way == "cancel" else {}))
+    await world.settle(user.jobs_are("SUCCEEDED", *["CANCELLED"] * 5))
     world.close()
 
 

@@ -25,7 +25,6 @@ from sky.verbs import tasks
 from sky.wire import requests as wire
 from sky.wire import v1
 
-JOBS_MAX = 10_000
 NEVER = -1
 SESSION_US = 60_000_000
 """How long a shell counts as open after it was last said that it is."""
@@ -78,7 +77,7 @@ def resize(tx: Tx, row: Row, num_nodes: int) -> None:
     """Want another number of machines. Raises RequestFailure where jobs need those that would go."""
     if num_nodes == row["num_nodes"]:
         return
-    found = clusters.jobs(tx.connection, row["id"], JOBS_MAX, open_only=True)
+    found = clusters.open_jobs(tx.connection, row["id"])
     wide = sorted(job["number"] for job in found if job["num_nodes"] > num_nodes)
     if wide:
         msg = (
@@ -153,7 +152,7 @@ def _to_be_bought(tx: Tx, row: Row, rules: Rules) -> set[tuple[str, str | None]]
 
 def end_jobs(tx: Tx, row: Row, error: dict[str, Any]) -> None:
     """Cancel every job of a cluster that is not over, and have its nodes stop it."""
-    for job in clusters.jobs(tx.connection, row["id"], JOBS_MAX, open_only=True):
+    for job in clusters.open_jobs(tx.connection, row["id"]):
         tx.apply(j.JobCancelled(job["id"], tx.now_us, error=error))
         for task_id in clusters.tasks_of(job):
             tasks.cancel(tx, task_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -142,7 +143,7 @@ def relaunch(tx: Tx, row: Row, rules: Rules) -> None:
 
 def take_down(tx: Tx, row: Row) -> None:
     """A cluster ends: its jobs, its machines, its name."""
-    for job in clusters.jobs(tx.connection, row["id"], CLUSTERS_MAX, open_only=True):
+    for job in clusters.open_jobs(tx.connection, row["id"]):
         error = {"type": "ClusterDoesNotExist", "message": "its cluster was taken down"}
         tx.apply(j.JobCancelled(job["id"], tx.now_us, error=error))
     tx.apply(k.ClusterDown(row["id"], tx.now_us))
@@ -194,15 +195,15 @@ def submit(tx: Tx, row: Row, user: str, task: wire.TaskConfig, *, setup: bool) -
 
 def cancel_jobs(tx: Tx, row: Row, body: wire.CancelBody) -> list[int]:
     """Cancel jobs of a cluster; returns the numbers of those that were under way."""
-    there = clusters.jobs(tx.connection, row["id"], CLUSTERS_MAX, open_only=True)
+    open_jobs = clusters.open_jobs(tx.connection, row["id"])
     if body.job_ids is not None:
         for number in body.job_ids:
             if clusters.job(tx.connection, row["id"], number) is None:
                 msg = f"cluster {row['name']!r} has no job {number}; `sky queue {row['name']}` lists them"
                 raise RequestFailure("JobNotFoundError", msg, job_id=number)
-        there = [job for job in there if job["number"] in body.job_ids]
-    elif not body.all:
-        there = there[:1]
+        there = [job for job in open_jobs if job["number"] in body.job_ids]
+    else:
+        there = list(open_jobs if body.all else islice(open_jobs, 1))
     for job in there:
         cancel_job(tx, job)
     return sorted(job["number"] for job in there)

@@ -6,7 +6,7 @@ Follows: jobs come in the order of their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,6 +22,9 @@ from sky.store.tx import Tx
 
 BUYING_MAX = 64
 """So many of a compute's newest nodes tell how far its machines have come."""
+OPEN_JOBS_PAGE = 1_000
+"""So many of a cluster's jobs are read at a time."""
+NUMBER_MAX = 2**63 - 1
 SECRETIVE_JOBS_MAX = 1_000
 """Of so many of a cluster's newest jobs the secrets are hidden."""
 
@@ -97,10 +100,21 @@ def job_by_id(connection: sa.Connection, job_id: str) -> Row | None:
     return one(connection, _JOB_BY_ID, {"b_id": job_id})
 
 
-def jobs(connection: sa.Connection, cluster_id: str, limit: int, *, open_only: bool = False) -> list[Row]:
+def jobs(connection: sa.Connection, cluster_id: str, limit: int) -> list[Row]:
     """A cluster's jobs, newest first."""
-    query = _OPEN_JOBS if open_only else _JOBS
-    return query.all(connection, {"b_cluster": cluster_id, "b_limit": limit})
+    return _JOBS.all(connection, {"b_cluster": cluster_id, "b_limit": limit})
+
+
+def open_jobs(connection: sa.Connection, cluster_id: str) -> Iterator[Row]:
+    """Every job of a cluster that is not over, newest first. They may be ended meanwhile."""
+    below = NUMBER_MAX
+    while True:
+        asked = {"b_cluster": cluster_id, "b_below": below, "b_limit": OPEN_JOBS_PAGE}
+        page = _OPEN_JOBS.all(connection, asked)
+        yield from page
+        if len(page) < OPEN_JOBS_PAGE:
+            return
+        below = page[-1]["number"]
 
 
 def shown_jobs(connection: sa.Connection, cluster_id: str, limit: int, *, open_only: bool) -> list[Row]:
@@ -249,7 +263,8 @@ _STATES = Prepared(
     lambda _, count: _STATE.where(cluster_jobs.c.number.in_(places("numbers", count))), "numbers"
 )
 _NEWEST = prepared(_STATE.order_by(cluster_jobs.c.number.desc()).limit(1))
-_JOBS, _OPEN_JOBS = prepared(_newest_first()), prepared(_newest_first(_IS_OPEN))
+_BELOW = cluster_jobs.c.number < sa.bindparam("b_below", type_=sa.BigInteger)
+_JOBS, _OPEN_JOBS = prepared(_newest_first()), prepared(_newest_first(_IS_OPEN, _BELOW))
 _SHOWN = prepared(_newest_first(shown=True))
 _OPEN_SHOWN = prepared(_newest_first(_IS_OPEN, shown=True))
 _COMPUTE = prepared(
