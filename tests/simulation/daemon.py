@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy.exc
+from tests.simulation import storage
 from tests.simulation.line import Line, Socket
 
 from sky.api.agent.connect import Lines
@@ -70,8 +71,7 @@ class Daemon:
         self._context.run(HERE.set, self)
         clock = SteadyClock(world.clock)
         clock.not_before(world.query("SELECT max(at_us) FROM events")[0][0] or 0)
-        self.db = Database(world.url, clock, wakes.keys, threaded=False)
-        _share(self.db)
+        self.db = Database(storage.url_of(self.number), clock, wakes.keys, threaded=False)
         pool = RowPool(self.db, world.registry, Context(world.folder, "test", clock), lambda _: {})
         self.runner = wiring.make_runner(
             self.db,
@@ -136,7 +136,7 @@ class Daemon:
         for line in self._lines:
             line.break_off()
         self._lines.clear()
-        self.db.close()
+        storage.let_go(self.db)
 
     # ── who calls, and who is told ──────────────────────────────────────────────────────────────
 
@@ -179,16 +179,6 @@ class Daemon:
         mine = [key for key in keys if key in self.db._attended] if self.alive else []
         if mine:
             self.spawn(_refusable(self.db, lambda tx: [tx.signal(key[1:]) for key in mine]))
-
-
-_compiled: dict[str, Any] = {}
-"""One engine for each database, whose compiled statements all others use: most of what a start takes."""
-
-
-def _share(db: Database) -> None:
-    for engine in (db._writer_engine, db._reader_engine):
-        first = _compiled.setdefault(engine.dialect.name, engine)
-        engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
 
 
 async def _refusable(db: Database, verb: Callable[[Tx], Any]) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import structlog.testing
 import structlog.typing
+from tests.simulation import storage
 from tests.simulation.acts import Act, Calls, Trouble, provider
 from tests.simulation.checks import Checks
 from tests.simulation.daemon import at_point
@@ -28,14 +29,13 @@ from tests.simulation.world import Answer, Violation, World
 from sky.domain import job
 from sky.domain.errors import Busy, SkyError, StorageFull
 from sky.kit import faults, ids
-from sky.reconcile import runner
+from sky.kit.clock import SECOND_US
+from sky.reconcile import nodes, runner, watch
 from sky.store.tx import ConflictError
 from sky.verbs import computes as compute_verbs
 from sky.wire.agent import WorkItem
 
 END_S = 3_000.0
-HOLD_SECONDS = 40
-"""How much of a job's runtime one hold covers in here, so that more has to be held."""
 FACES = ("calls",), ("calls",), ("jobs",), ("requests",), ("calls", "jobs", "requests")
 UNDER_WAY = (
     "SELECT 1 FROM tasks WHERE state IN ('queued', 'running') LIMIT 1",
@@ -45,8 +45,17 @@ UNDER_WAY = (
 )
 ROUGH = 0.25
 """How many histories are rough: more breaks in them, and there is more time for what follows from it."""
-TICK_S = 3.0
-"""A tick finds what no timer does; in here nobody waits for one, and each costs a query."""
+PACES = (
+    (runner, "TIMER_S_MAX", 60.0),
+    (nodes, "ENDING_FIRST_US", SECOND_US),
+    (watch, "WATCH_EVERY_US", 5 * SECOND_US),
+    (job, "HOLD_SECONDS", 40),
+)
+"""How often is looked for what no wake tells, in here: a look that finds nothing costs as much as one that
+does, and what it finds is found a little later. And how much of a job's runtime one hold covers, so that more
+has to be held."""
+TICK_S, LONE_TICK_S = 3.0, 10.0
+"""A tick finds what no timer does: what another daemon has made due, too, so that two can be at one key."""
 
 
 class History:
@@ -102,7 +111,8 @@ class History:
         world = self.world
         with (
             ids.numbered(lambda: self._numbers.getrandbits(128)),
-            _here(),
+            _here(world),
+            storage.kept(),
             structlog.testing.capture_logs() as logs,
         ):
             try:
@@ -185,12 +195,14 @@ def _chosen(draw: random.Random, acts: Sequence[tuple[int, str, Act]]) -> tuple[
 
 
 @contextmanager
-def _here() -> Generator[None]:
-    """Within this, marked points are the daemons', and ticks are rare."""
-    before = runner.TICK_S, job.HOLD_SECONDS
+def _here(world: World) -> Generator[None]:
+    """Within this, marked points are the daemons', and what looks now and then does so seldom."""
+    paces = (*PACES, (runner, "TICK_S", TICK_S if world.shared else LONE_TICK_S))
+    before = [getattr(module, name) for module, name, _ in paces]
     collects = gc.isenabled()
     gc.disable()  # a history is short, and a fifth of it would be the collector's
-    runner.TICK_S, job.HOLD_SECONDS = TICK_S, HOLD_SECONDS
+    for module, name, pace in paces:
+        setattr(module, name, pace)
     faults.watch(at_point)
     try:
         yield
@@ -198,7 +210,8 @@ def _here() -> Generator[None]:
         if collects:
             gc.enable()
         faults.watch(None)
-        runner.TICK_S, job.HOLD_SECONDS = before
+        for (module, name, _), pace in zip(paces, before, strict=True):
+            setattr(module, name, pace)
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:

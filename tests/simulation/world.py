@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-from tests.databases import fresh
+from tests.simulation import storage
 from tests.simulation.agent import SimAgent, Truth
 from tests.simulation.cloud import kind_of
 from tests.simulation.daemon import HERE, Daemon
@@ -76,8 +74,7 @@ class World:
         self.loop.set_task_factory(_task)
         self.loop.set_exception_handler(self._broke)
         self.nowhere = contextvars.copy_context()
-        self.url = fresh(folder / "sky.db")
-        self._eyes = _eyes(self.url)
+        self._eyes = storage.begin()
         self.faults = Faults()
         self.leases_s: tuple[int, ...] = (60, 600)
         self.slots, self.spare = chance.randint(1, 3), chance.choice((0, 0, 2))
@@ -107,8 +104,7 @@ class World:
         """End for good."""
         for daemon in self.daemons:
             if daemon.alive:
-                daemon.db.close()
-        self._eyes.close()
+                storage.let_go(daemon.db)
 
     # ── chance ──────────────────────────────────────────────────────────────────────────────────
 
@@ -191,39 +187,6 @@ class World:
     def query(self, sql: str, *values: Any) -> list[Any]:
         """Rows, as they are committed."""
         return self._eyes.query(sql, values)
-
-
-class _SqliteEyes:
-    """A connection of our own, which only looks."""
-
-    def __init__(self, path: str) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.execute("PRAGMA query_only=ON")
-
-    def query(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
-        return self._connection.execute(sql, values).fetchall()
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class _OtherEyes:
-    """The same on another database."""
-
-    def __init__(self, url: str) -> None:
-        self._engine = sa.create_engine(url)
-
-    def query(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
-        with self._engine.connect() as connection:
-            found = connection.exec_driver_sql(sql.replace("?", "%s"), values)
-            return [tuple(row) for row in found]
-
-    def close(self) -> None:
-        self._engine.dispose()
-
-
-def _eyes(url: str) -> Any:
-    return _SqliteEyes(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else _OtherEyes(url)
 
 
 def _task(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:

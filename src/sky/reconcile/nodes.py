@@ -34,7 +34,8 @@ from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store import passes, snapshots
 from sky.store.db import Database
-from sky.store.rows import computes, disks, nodes
+from sky.store.rows import computes, disks, nodes, providers
+from sky.store.sql import Row, Snapshot
 from sky.store.tx import ConflictError, Tx
 from sky.verbs.attempts import error_value
 
@@ -78,18 +79,18 @@ class Nodes(OuterLoop):
     async def look(self, key_id: str) -> Done:
         now_us = self._clock.now_us()
         self._listening_us = self._listening_us or now_us
-        case = await self._db.read(lambda c: snapshots.node_case(c, key_id, now_us, self._listening_us))
+        case, seller = await self._db.read(lambda c: self._read(c, key_id, now_us))
         if case is None:
             return Done("there is no such node")
         decision = plan.plan(case, now_us)
         action = decision.actions[0] if decision.actions else None
         match action:
             case plan.Launch():
-                return await self._launch(case, now_us)
+                return await self._launch(case, seller, now_us)
             case plan.Probe():
-                return await self._probe(case, now_us, decision.next_us, decision.why)
+                return await self._probe(case, seller, now_us, decision.next_us, decision.why)
             case plan.Terminate():
-                return await self._terminate(case, now_us)
+                return await self._terminate(case, seller, now_us)
             case plan.FetchOffers(provider_ids):
                 return Done(decision.why, decision.next_us, lambda tx: _fetch(tx, provider_ids))
             case n.NodeBound() as fact:
@@ -99,6 +100,12 @@ class Nodes(OuterLoop):
                 return Done(decision.why, decision.next_us, lambda tx: _apply(tx, case.node, fact))
             case _:
                 return Done(decision.why, decision.next_us)
+
+    def _read(self, connection: Snapshot, node_id: str, now_us: int) -> tuple[NodeCase | None, Row | None]:
+        """A node's case, and the row of the provider that it is of."""
+        case = snapshots.node_case(connection, node_id, now_us, self._listening_us)
+        of = None if case is None else case.node.provider_id
+        return case, None if of is None else providers.find(connection, of)
 
     async def _keeps_disks(self, provider_id: str, market: str) -> bool:
         """Whether the disk of a machine that is bought there can outlive it."""
@@ -110,7 +117,7 @@ class Nodes(OuterLoop):
 
     # ── buying ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _launch(self, case: NodeCase, now_us: int) -> Done:
+    async def _launch(self, case: NodeCase, seller: Row | None, now_us: int) -> Done:
         node = case.node
         if node.offer is None or node.market is None or node.provider_id is None:
             msg = f"node {node.id} is provisioning without an offer"
@@ -123,7 +130,7 @@ class Nodes(OuterLoop):
             ttl_seconds=max(case.ttl_us // SECOND_US, FIRST_LEASE_S_MIN) if case.ttl_us else 0,
             disk=None if (disk := _disk(case)) is None else disk.name,
         )
-        answer = await self._buy(node.provider_id, order)
+        answer = await self._buy(node.provider_id, seller, order)
         if answer.machine is not None:
             return self._bought(case, answer.machine, now_us)
         if answer.refused is not None:
@@ -140,9 +147,9 @@ class Nodes(OuterLoop):
 
         return Done(f"buying it gave no answer: {answer.again}", now_us + answer.after_us, write)
 
-    async def _buy(self, provider_id: str, order: LaunchOrder) -> _Launched:
+    async def _buy(self, provider_id: str, seller: Row | None, order: LaunchOrder) -> _Launched:
         try:
-            provider = await self._pool.get(provider_id)
+            provider = self._pool.of(provider_id, seller)
             async with asyncio.timeout(CALL_S_MAX):
                 machine = await provider.launch(order)
         except Refused as error:
@@ -212,10 +219,12 @@ class Nodes(OuterLoop):
 
     # ── asking after it ─────────────────────────────────────────────────────────────────────────
 
-    async def _probe(self, case: NodeCase, now_us: int, next_us: int | None, why: str) -> Done:
+    async def _probe(
+        self, case: NodeCase, seller: Row | None, now_us: int, next_us: int | None, why: str
+    ) -> Done:
         node = case.node
         try:
-            provider = await self._pool.get(node.provider_id or "")
+            provider = self._pool.of(node.provider_id or "", seller)
             async with asyncio.timeout(CALL_S_MAX):
                 machine = await provider.find(node.id)
         except (AgainLater, Refused, Gone, TimeoutError) as error:
@@ -245,10 +254,10 @@ class Nodes(OuterLoop):
 
     # ── giving it back ──────────────────────────────────────────────────────────────────────────
 
-    async def _terminate(self, case: NodeCase, now_us: int) -> Done:
+    async def _terminate(self, case: NodeCase, seller: Row | None, now_us: int) -> Done:
         node = case.node
         try:
-            provider = await self._pool.get(node.provider_id or "")
+            provider = self._pool.of(node.provider_id or "", seller)
             async with asyncio.timeout(CALL_S_MAX):
                 await _end(provider, node, keep_disk=case.keeps_disk and _disk(case) is not None)
                 faults.point("machine given back, not written down")

@@ -13,6 +13,7 @@ from sky.providers.base import Context, Gone, Provider
 from sky.providers.registry import Registry
 from sky.store.db import Database
 from sky.store.rows import providers
+from sky.store.sql import Row
 
 Unseal = Callable[[bytes], Mapping[str, str]]
 
@@ -21,6 +22,8 @@ class ProviderPool(Protocol):
     """Where loops get a provider by the id of its row."""
 
     async def get(self, provider_id: str) -> Provider: ...
+
+    def of(self, provider_id: str, row: Row | None) -> Provider: ...
 
 
 class RowPool:
@@ -35,7 +38,10 @@ class RowPool:
 
     async def get(self, provider_id: str) -> Provider:
         """That row's provider. Raises ``Gone`` when there is none, ``Refused`` when it cannot be made."""
-        row = await self._db.read(lambda c: providers.find(c, provider_id))
+        return self.of(provider_id, await self._db.read(lambda c: providers.find(c, provider_id)))
+
+    def of(self, provider_id: str, row: Row | None) -> Provider:
+        """The same for whoever has just read its row (None: there is none)."""
         if row is None:
             self._made.pop(provider_id, None)
             msg = f"there is no provider {provider_id} any more"

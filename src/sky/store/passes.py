@@ -7,6 +7,7 @@ Follows: a key that was touched while its pass ran stays due.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -104,11 +105,8 @@ def note(tx: Tx, key: str, *, due_us: int | None, decision: str) -> bool:
 
 def fail(tx: Tx, key: str, *, due_us: int, failures: int, error: str) -> None:
     """Note that a pass raised: the key is quarantined until ``due_us``, everything else goes on."""
-    tx.connection.execute(
-        sa.update(passes)
-        .where(passes.c.key == key)
-        .values(due_us=due_us, failures=failures, error=error, decided_us=tx.now_us)
-    )
+    said = {"b_due": due_us, "b_failures": failures, "b_error": error, "b_now": tx.now_us}
+    _FAIL.run(tx.connection, {"b_key": key, **said})
 
 
 def forget(tx: Tx) -> int:
@@ -134,23 +132,15 @@ def forget(tx: Tx) -> int:
 
 def row(connection: sa.Connection, key: str) -> PassRow | None:
     """The notes of one key."""
-    found = rows(connection, key_prefix=key, limit=1)
-    return found[0] if found and found[0].key == key else None
+    found = _ROW.first(connection, {"b_key": key})
+    return None if found is None else PassRow(**found)
 
 
 def rows(
     connection: sa.Connection, *, key_prefix: str = "", about: str = "", limit: int = 500
 ) -> Sequence[PassRow]:
     """Notes of keys that begin with ``key_prefix`` or are about the id ``about``, latest decision first."""
-    query = sa.select(
-        passes.c.key,
-        passes.c.version,
-        passes.c.due_us,
-        passes.c.decision,
-        passes.c.decided_us,
-        passes.c.failures,
-        passes.c.error,
-    )
+    query = sa.select(*_NOTES)
     if key_prefix:
         query = query.where(passes.c.key.startswith(key_prefix, autoescape=True))
     if about:
@@ -175,6 +165,8 @@ _DUE = prepared(
     .order_by(passes.c.due_us)
     .limit(sa.bindparam("b_limit"))
 )
+_NOTES = [passes.c[field.name] for field in dataclasses.fields(PassRow)]
+_ROW = prepared(sa.select(*_NOTES).where(passes.c.key == sa.bindparam("b_key")))
 _VERSION = prepared(sa.select(passes.c.version).where(passes.c.key == sa.bindparam("b_key")))
 _CLAIM = prepared(
     sa.update(passes)
@@ -204,6 +196,16 @@ _NOTED = (
         decided_us=sa.bindparam("b_now"),
         failures=0,
         error=None,
+    )
+)
+_FAIL = prepared(
+    sa.update(passes)
+    .where(passes.c.key == sa.bindparam("b_key"))
+    .values(
+        due_us=sa.bindparam("b_due"),
+        failures=sa.bindparam("b_failures"),
+        error=sa.bindparam("b_error"),
+        decided_us=sa.bindparam("b_now"),
     )
 )
 _NOTE = prepared(_NOTED)

@@ -171,13 +171,19 @@ class _Line:
         now_s = unit.clock.monotonic_s()
         if now_s - self._seen_s >= SEEN_SECONDS or ping.window > self._window:
             self._seen_s = now_s
-            await unit.db.write(lambda tx: reports.seen(tx, self._node_id, ping.window))
+            await unit.db.write(lambda tx: self._seen(tx, ping.window))
+        else:
+            self._unread = True
+            self._bell.set()
         self._window = ping.window
         await self._send(agent.Pong())
         unit.gauges.heard(self._node_id, ping.metrics, now_s)
         unit.hub.publish(self._metrics(ping.metrics))
-        self._unread = True
-        self._bell.set()
+
+    def _seen(self, tx: Tx, window: int) -> None:
+        """Write down that it was heard, and read its mailbox on the way."""
+        reports.seen(tx, self._node_id, window)
+        tx.signal(f"mail/{self._node_id}")
 
     def _metrics(self, metrics: dict[str, float]) -> list[Event]:
         now_us = self._unit.clock.now_us()

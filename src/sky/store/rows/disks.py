@@ -87,8 +87,7 @@ def known(connection: sa.Connection, names: Sequence[str]) -> set[str]:
 
 def count_of(connection: sa.Connection, provider_id: str) -> int:
     """How many disks a provider has, or may have."""
-    query = sa.select(sa.func.count()).where(disks.c.provider_id == provider_id)
-    return connection.execute(query).scalar_one()
+    return _COUNT_OF.scalar(connection, {"b_provider": provider_id})
 
 
 def hold(tx: Tx, compute_id: str, rank: int, node_id: str, offer: Offer) -> None:
@@ -130,6 +129,9 @@ def remove(tx: Tx, name: str, node_id: str) -> bool:
 
 
 _THAT_ONE = disks.c.name == sa.bindparam("b_name")
+_COUNT_OF = prepared(
+    sa.select(sa.func.count().label("many")).where(disks.c.provider_id == sa.bindparam("b_provider"))
+)
 _ONE = prepared(sa.select(disks).where(_THAT_ONE))
 _OF_COMPUTE = prepared(
     sa.select(disks).where(disks.c.compute_id == sa.bindparam("b_compute")).order_by(disks.c.rank)

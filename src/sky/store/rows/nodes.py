@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from sky.domain import node as n
-from sky.store.prepared import prepared
+from sky.store.prepared import LIST_MAX, Prepared, places, prepared
 from sky.store.schema import IS_ON_NODE, executions, nodes, passes
 from sky.store.sql import Row, literals, many, one
 from sky.store.tx import Tx
@@ -60,9 +60,11 @@ def addresses(connection: sa.Connection, compute_id: str, total: int) -> tuple[s
 
 def owners(connection: sa.Connection, tags: Sequence[str]) -> dict[str, Row]:
     """Compute, state and provider of the nodes that machines with those tags belong to."""
-    columns = (nodes.c.id, nodes.c.compute_id, nodes.c.state, nodes.c.provider_id)
-    found = many(connection, sa.select(*columns).where(nodes.c.id.in_(list(tags))))
-    return {row["id"]: row for row in found}
+    found: dict[str, Row] = {}
+    for first in range(0, len(tags), LIST_MAX):
+        some = _OWNERS.all(connection, {"ids": tags[first : first + LIST_MAX]})
+        found |= {row["id"]: row for row in some}
+    return found
 
 
 def sellers(connection: sa.Connection, compute_ids: Sequence[str]) -> list[str]:
@@ -124,6 +126,12 @@ _NEWS = prepared(
         nodes.c.heard,
         nodes.c.window,
     ).where(nodes.c.id == sa.bindparam("b_id"))
+)
+_OWNERS = Prepared(
+    lambda _, count: sa.select(nodes.c.id, nodes.c.compute_id, nodes.c.state, nodes.c.provider_id).where(
+        nodes.c.id.in_(places("ids", count))
+    ),
+    "ids",
 )
 _LIVE = nodes.c.state.not_in([sa.literal_column(f"'{x}'") for x in ("lost", "deleting", "deleted", "failed")])
 """As the partial index of live ranks says it, and in its order: so it is found by that index."""

@@ -16,6 +16,7 @@ from sky.domain import node as domain
 from sky.domain.errors import ComputeNotConnected
 from sky.domain.money import to_usd
 from sky.kit.clock import to_datetime
+from sky.store.prepared import prepared
 from sky.store.schema import nodes
 from sky.store.views.computes import missing, resolve
 from sky.store.views.errors import error_of, moment
@@ -24,8 +25,10 @@ from sky.wire import v1
 
 ALL = "all"
 
-_AGENT: Any = sa.select(nodes.c.token, nodes.c.state, nodes.c.compute_id, nodes.c.rank).where(
-    nodes.c.id == sa.bindparam("b_id")
+_AGENT = prepared(
+    sa.select(nodes.c.token, nodes.c.state, nodes.c.compute_id, nodes.c.rank).where(
+        nodes.c.id == sa.bindparam("b_id")
+    )
 )
 
 
@@ -49,10 +52,10 @@ class Reachable:
 
 def agent(connection: sa.Connection, node_id: str) -> AgentRow | None:
     """The node that an agent says it is of."""
-    row = connection.execute(_AGENT, {"b_id": node_id}).first()
+    row = _AGENT.first(connection, {"b_id": node_id})
     if row is None:
         return None
-    return AgentRow(row.token, row.state in domain.FINAL, row.compute_id, row.rank)
+    return AgentRow(row["token"], row["state"] in domain.FINAL, row["compute_id"], row["rank"])
 
 
 def reachable(connection: sa.Connection, ref: str, choice: str) -> Sequence[Reachable]:
