@@ -40,6 +40,7 @@ TABLE = {
         GET /admin/v1/accounts/{account_id}/keys
         POST /admin/v1/accounts/{account_id}/keys
         POST /admin/v1/accounts/{account_id}/payments
+        GET /admin/v1/accounts/{account_id}/webhooks
         GET /admin/v1/catalogue
         GET /admin/v1/garbage
         POST /admin/v1/garbage
@@ -47,6 +48,10 @@ TABLE = {
         DELETE /admin/v1/keys/{key_id}
         PATCH /admin/v1/keys/{key_id}
         GET /admin/v1/ledger/audit
+        GET /admin/v1/webhooks/{webhook_id}
+        PATCH /admin/v1/webhooks/{webhook_id}
+        GET /admin/v1/webhooks/{webhook_id}/deliveries
+        POST /admin/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver
         GET /api/server_logs
         GET /metrics
         GET /users

@@ -167,6 +167,11 @@ class Tab:
         """Have the screen of that size."""
         self.send("Emulation.setDeviceMetricsOverride", **size)
 
+    def scheme(self, word: str) -> None:
+        """Have the reader prefer light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": word}]
+        self.send("Emulation.setEmulatedMedia", features=features)
+
     def picture(self, file: Path) -> None:
         """The page as it looks."""
         file.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 from tests.conftest import free_port
 from tests.dashboard.browser import DESK, Browser, Tab
+from tests.jobs import test_webhooks
 from tests.jobs.shop import CATALOGUE, Customer, Shop, body
 from tests.requests.remote import Reachable
 from tests.requests.test_requests import Api
@@ -20,7 +21,9 @@ SETTINGS = {
     "SKY_ALLOW_HOST_JOBS": "true",
     "SKY_BEHIND_PROXY": "true",
     "SKY_JOB_READS_PER_MINUTE": "100000",
+    "SKY_WEBHOOK_LOOPBACK": "true",
 }
+receiver = test_webhooks.receiver
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Fleet:
     job: str
     failed: str
     launched: str
+    webhook: str
 
     @property
     def api(self) -> Api:
@@ -67,6 +71,8 @@ def _filled(daemon: Reachable) -> Fleet:
     payment = {"amount_usd": "100", "payment": "<b>paid</b>", "note": CANARY}
     shop.operate("POST", f"/accounts/{customer.account}/payments", json=payment)
     shop.operate("POST", f"/accounts/{customer.account}/keys", json={"name": CANARY})
+    hook = {"url": f"http://127.0.0.1:{free_port()}/{CANARY}".replace(" ", "%20")}
+    webhook = customer("POST", "/webhook_endpoints", json=hook).json()["id"]
     job = customer.submit(
         {**body(spec__command=["sh", "-c", f"echo '{CANARY}'"]), "metadata": {"what": CANARY}}
     )
@@ -77,8 +83,8 @@ def _filled(daemon: Reachable) -> Fleet:
     assert api.get(launched)["status"] == "SUCCEEDED"
     assert api.logs("first")[1]["end"] == "FAILED"
     called = _task(api, compute)
-    customer.ended(job.json()["id"])
-    return Fleet(daemon, customer, customer.account, compute, called, job.json()["id"], failed, launched)
+    job_id: str = customer.ended(job.json()["id"])["id"]
+    return Fleet(daemon, customer, customer.account, compute, called, job_id, failed, launched, webhook)
 
 
 @pytest.fixture(scope="session")

@@ -67,10 +67,10 @@
   copy.append(...samples);
   for (const one of [copy, ...all(COLOURED), ...samples]) {
     const style = getComputedStyle(one);
-    const disabled = one.disabled ? ":disabled" : "";
+    const standing = one.disabled ? ":disabled" : one.hasAttribute("aria-current") ? ":current" : "";
     const inside = one.localName === "a" || one.localName === "h2" ? ` of ${name(one.parentElement)}` : "";
     const kind = samples.includes(one) ? one.className : name(one);
-    colours[`${kind}${disabled}${inside}`] =
+    colours[`${kind}${standing}${inside}`] =
       `${style.color} on ${style.backgroundColor} in ${style.borderTopColor}, ${style.fontSize} ${style.fontWeight}`;
   }
   document.documentElement.replaceChild(live, copy);

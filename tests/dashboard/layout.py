@@ -13,10 +13,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tests.dashboard.browser import Tab
+from tests.dashboard.browser import DESK, PHONE, Tab
 
 MEASURE = (Path(__file__).parent / "layout.js").read_text(encoding="utf-8")
 GOLDEN = Path(__file__).parents[1] / "golden" / "dashboard.json"
+WIDER = "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) - innerWidth"
 OFF_PX = 3
 DOWN_PX = 12
 """How far down a part may be off: what is above it adds up."""
@@ -30,11 +31,17 @@ class Looks:
         self.boxes: dict[str, dict[str, list[str]]] = {}
         self.colours: dict[str, dict[str, str]] = {"light": {}, "dark": {}}
 
-    def measure(self, tab: Tab, page: str, size: str, scheme: str) -> None:
-        """Measure the page that a tab shows."""
-        found: dict[str, Any] = tab.run(MEASURE)
-        self.boxes.setdefault(page, {})[size] = found["boxes"]
-        self.colours[scheme].update(found["colours"])
+    def measure(self, tab: Tab, page: str) -> None:
+        """Measure the page that a tab shows, on a phone and then on a desk, in dark and then in light."""
+        found: dict[str, Any] = {}
+        for size, screen in (("phone", PHONE), ("desk", DESK)):
+            tab.screen(screen)
+            assert tab.run(WIDER) <= 0, f"{page} is wider than a {size}"
+            for scheme in ("dark", "light"):
+                tab.scheme(scheme)
+                found = tab.run(MEASURE)
+                self.colours[scheme].update(found["colours"])
+            self.boxes.setdefault(page, {})[size] = found["boxes"]
 
     def write(self) -> None:
         """Have it be how they are to look."""

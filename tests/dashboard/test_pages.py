@@ -16,10 +16,12 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from tests.dashboard.browser import DESK, PHONE, Tab
+from tests.dashboard.browser import Tab
 from tests.dashboard.conftest import CANARY, Fleet
 from tests.dashboard.layout import Looks
 from tests.databases import IN_A_FILE
+from tests.jobs.shop import Customer
+from tests.jobs.test_webhooks import Receiver
 
 from sky.api.dashboard import PAGES, files
 
@@ -30,12 +32,6 @@ RULES = {
     "resultTypes": ["violations"],
 }
 HARMLESS = "!window.hacked && !document.querySelector('main img, main script')"
-WIDER = "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) - innerWidth"
-
-
-def dark(tab: Tab, on: bool) -> None:
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
-    tab.send("Emulation.setEmulatedMedia", features=[scheme])
 
 
 def broken_rules(tab: Tab) -> list[str]:
@@ -56,7 +52,7 @@ def rows(fleet: Fleet) -> dict[str, int]:
 
 def named_by_kind(fleet: Fleet, page: str) -> str:
     """A page's path, with the kind of each thing in place of its id."""
-    for name in ("compute", "task", "failed", "launched", "job", "account"):
+    for name in ("compute", "task", "failed", "launched", "job", "account", "webhook"):
         page = page.replace(getattr(fleet, name), name.upper())
     return page
 
@@ -84,6 +80,7 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
         ("prices", CANARY),
         ("accounts", "they add up"),
         (f"accounts/{fleet.account}", CANARY),
+        (f"accounts/{fleet.account}/webhooks/{fleet.webhook}", "Connect call failed"),
         ("users", "sky user create ada"),
         ("settings", "What the loops decided last"),
         ("login", "An admin makes one with"),
@@ -102,18 +99,14 @@ def test_every_page_shows_what_there_is_as_it_is_to_look_and_runs_nothing_of_it(
     shown, looks = pages(fleet), Looks()
     assert {page.split("?")[0].split("/")[0] for page, _ in shown} == {"", *PAGES}
     for number, (page, words) in enumerate(shown):
-        dark(tab, number % 2 == 1)
+        tab.scheme("dark" if number % 2 else "light")
         if number % 4 == 0:
             tab.open(page)
         else:
             tab.go(page)
         tab.says(words)
         broken += [f"{page}: {rule}" for rule in broken_rules(tab)]
-        named = named_by_kind(fleet, page)
-        for size, screen in (("phone", PHONE), ("desk", DESK)):
-            tab.screen(screen)
-            assert tab.run(WIDER) <= 0, f"{page} is wider than a {size}"
-            looks.measure(tab, named, size, "dark" if number % 2 else "light")
+        looks.measure(tab, named_by_kind(fleet, page))
         assert tab.run(HARMLESS), page
         assert tab.errors == [], page
     assert broken == []
@@ -373,6 +366,36 @@ def test_the_command_opens_pages_that_there_are(fleet: Fleet) -> None:
     missing = sky("custers")
     assert missing.returncode != 0
     assert "/dashboard/custers" in missing.stderr
+
+
+def test_an_operator_sees_why_a_webhook_fails_and_sends_again_or_no_more(
+    tab: Tab, fleet: Fleet, receiver: Receiver
+) -> None:
+    customer = Customer(fleet.daemon.owner(), fleet.customer.key, fleet.account)
+    mine = f"/webhook_endpoints/{fleet.webhook}"
+    tab.open(f"accounts/{fleet.account}")
+    tab.run("[...document.querySelectorAll('main a')].find((a) => a.href.includes('/webhooks/')).click()")
+    tab.says("What was sent")
+    tab.says("job.succeeded")
+    customer("PATCH", mine, json={"url": receiver.url})
+    tab.press("Send again")
+    receiver.until(1)
+    tab.says("delivered")
+    tab.press("Disable")
+    tab.until("!!document.querySelector('dialog[open]')")
+    tab.press("Send nothing")
+    tab.says("Nothing is sent: the operator ended it.")
+    assert customer("GET", mine).json()["disabled_reason"] == "the operator ended it"
+    tab.press("Enable")
+    tab.says("it is sent to again")
+    assert customer("GET", mine).json()["enabled"] is True
+    ask = fleet.api.http.get
+    assert ask("/admin/v1/webhooks/nosuch/deliveries").status_code == 404
+    failed = ask(f"/admin/v1/webhooks/{fleet.webhook}/deliveries", params={"state": "failed", "limit": 1})
+    assert failed.json() == {"items": [], "next_cursor": None}
+    missing = fleet.api.http.post(f"/admin/v1/webhooks/{fleet.webhook}/deliveries/nosuch/redeliver")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+    assert "whsec_" not in ask(f"/admin/v1/accounts/{fleet.account}/webhooks").text
 
 
 def test_an_operator_sees_what_was_bought_and_nothing_that_is_in_it(fleet: Fleet) -> None:

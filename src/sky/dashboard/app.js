@@ -17,6 +17,7 @@ import { request, requests } from "./views/requests.js";
 import { settings } from "./views/settings.js";
 import { task, tasks } from "./views/tasks.js";
 import { users } from "./views/users.js";
+import { webhook } from "./views/webhooks.js";
 
 const ROOT = "/dashboard";
 const LOOK_AGAIN_S = 10;
@@ -44,6 +45,7 @@ const VIEWS = [
   ["prices", prices, "Prices", null, "Sold"],
   ["accounts", accounts, "Accounts", "admin", "Sold"],
   ["accounts/*", account, null, "admin"],
+  ["accounts/*/webhooks/*", webhook, null, "admin"],
   ["users", users, "Users and tokens", "viewer", "Server"],
   ["settings", settings, "Health and settings", "viewer", "Server"],
   ["login", login, null, null],

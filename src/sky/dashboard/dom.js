@@ -155,14 +155,14 @@ export function bytes(value) {
 
 // A state is a sign, a word and a colour: two of them say it without the third.
 const KINDS = {
-  good: ["✓", "ready UP succeeded SUCCEEDED active ok live healthy published"],
+  good: ["✓", "ready UP succeeded SUCCEEDED active ok live healthy published delivered enabled"],
   busy: [
     "▸",
     "running RUNNING started provisioning connecting bootstrapping recovering assigned dispatching accepted INIT SETTING_UP",
   ],
   wait: [
     "◦",
-    "queued PENDING WAITING requested created STOPPED AUTOSTOPPING stopped draining deleting cancel_requested",
+    "queued PENDING WAITING requested created STOPPED AUTOSTOPPING stopped draining deleting cancel_requested pending",
   ],
   bad: [
     "✕",

@@ -74,6 +74,13 @@ def change(tx: Tx, row: Row, body: wire.WebhookPatch, sealing: Sealing) -> None:
         tx.touch(f"webhooks/{row['id']}")
 
 
+def switch(tx: Tx, row: Row, *, enabled: bool, reason: str | None = None) -> None:
+    """Begin to send to an endpoint, or end it; ``reason`` is what its owner is told. What was due goes on
+    when it begins again."""
+    webhooks.change(tx, row["id"], {"enabled": enabled, "disabled_reason": None if enabled else reason})
+    tx.touch(f"webhooks/{row['id']}")
+
+
 def rotate(tx: Tx, row: Row, sealing: Sealing) -> str:
     """Give an endpoint another secret; the old one signs too for a day. Returns the new one."""
     kept = sealing.unseal(row["secrets"])

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from sky.wire.jobs import AccountState, JobStatus, Scope
 from sky.wire.v1.base import Answer, Name, Request
+from sky.wire.webhooks import DeliveryState
 
 Amount = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$", description="USD, such as 12.50.")]
 Reference = Annotated[str, Meta(min_length=1, max_length=120, pattern=r"^[!-~]+$")]
@@ -60,6 +61,16 @@ class PaymentCreate(Request, frozen=True):
     payment: Reference
     gift: bool = False
     note: Note | None = None
+
+
+class RefundCreate(Request, frozen=True):
+    """A payment, or with ``gift`` a gift, that is taken off the balance again: all of it, or so much.
+    ``reason`` is told in the account's statement."""
+
+    payment: Reference
+    reason: Note
+    amount_usd: Amount | None = None
+    gift: bool = False
 
 
 class Account(Answer, frozen=True):
@@ -125,7 +136,7 @@ class Entry(Answer, frozen=True):
 
     seq: int
     at: datetime
-    kind: Literal["top_up", "credit", "hold", "settle"]
+    kind: Literal["top_up", "credit", "refund", "hold", "settle"]
     account: str
     amount_usd: str
     balance_usd: str
@@ -175,6 +186,55 @@ class SoldJobPage(Answer, frozen=True):
     """Some jobs of all who buy, newest first."""
 
     items: tuple[SoldJob, ...]
+    next_cursor: str | None = None
+
+
+class Webhook(Answer, frozen=True):
+    """Where an account has events sent. ``types`` null: all. ``disabled_reason``: why nothing is sent now,
+    where it was not the customer who said so; ``pending`` and ``failed`` count its messages that are kept."""
+
+    id: str
+    url: str
+    types: tuple[str, ...] | None
+    enabled: bool
+    disabled_reason: str | None
+    created_at: datetime
+    pending: int
+    failed: int
+
+
+class WebhookPage(Answer, frozen=True):
+    """The webhooks of an account, oldest first."""
+
+    items: tuple[Webhook, ...]
+
+
+class WebhookSwitch(Request, frozen=True):
+    """Whether anything is to be sent there."""
+
+    enabled: bool
+
+
+class Delivery(Answer, frozen=True):
+    """An event on its way to a webhook. ``event`` and ``job`` null: the event is not kept any more.
+    ``last_error``: why the last try failed; ``next_at`` null: it is not tried again by itself."""
+
+    id: str
+    event: str | None
+    job: str | None
+    state: DeliveryState
+    attempts: int
+    last_status: int | None
+    last_error: str | None
+    created_at: datetime
+    tried_at: datetime | None
+    next_at: datetime | None
+
+
+class DeliveryPage(Answer, frozen=True):
+    """What was sent to a webhook, newest first."""
+
+    items: tuple[Delivery, ...]
     next_cursor: str | None = None
 
 

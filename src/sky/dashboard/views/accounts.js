@@ -20,6 +20,7 @@ import {
   usd,
 } from "../dom.js";
 import { soldTable } from "./sold.js";
+import { webhooksTable } from "./webhooks.js";
 
 const ROOT = "/admin/v1";
 const BOUGHT = 50;
@@ -120,11 +121,12 @@ export async function account(page) {
   let secret = null;
   await page.watch(
     async () => {
-      const [one, { items: keys }, entries, bought] = await Promise.all([
+      const [one, { items: keys }, entries, bought, { items: hooks }] = await Promise.all([
         get(path, {}, page.signal),
         get(`${path}/keys`, {}, page.signal),
         all(`${path}/entries`, {}, { signal: page.signal }),
         all(`${ROOT}/jobs`, { account: page.parts[1] }, { signal: page.signal, most: BOUGHT }),
+        get(`${path}/webhooks`, {}, page.signal),
       ]);
       const pay = (given, form) =>
         page.act(async () => {
@@ -196,6 +198,17 @@ export async function account(page) {
         section(
           "Jobs",
           bought.length ? soldTable("Jobs", bought, { named: false }) : empty("It has bought no jobs."),
+        ),
+        section(
+          "Webhooks",
+          hooks.length
+            ? webhooksTable(page.parts[1], hooks)
+            : empty(
+                "It has no webhooks.",
+                "Its owner makes one, with a key of it:",
+                'curl $SKY_URL/compute/v1/webhook_endpoints -H "Authorization: Bearer $SKY_API_KEY" ' +
+                  "-H 'Content-Type: application/json' -d '{\"url\": \"https://example.com/hook\"}'",
+              ),
         ),
         section(
           "Money",

@@ -33,7 +33,7 @@ OWNER = "account:"
 
 def account(connection: sa.Connection, ref: str) -> admin.Account:
     """The account with that id or name. Raises NotFound."""
-    return _account(connection, _row(connection, ref))
+    return _account(connection, find(connection, ref))
 
 
 def page(connection: sa.Connection, *, cursor: str | None, limit: int) -> admin.AccountPage:
@@ -45,7 +45,7 @@ def page(connection: sa.Connection, *, cursor: str | None, limit: int) -> admin.
 
 def keys(connection: sa.Connection, ref: str) -> admin.KeyPage:
     """An account's keys. Raises NotFound."""
-    row = _row(connection, ref)
+    row = find(connection, ref)
     return admin.KeyPage(items=tuple(key(found) for found in rows.keys_of(connection, row["id"])))
 
 
@@ -67,7 +67,7 @@ def key(row: Mapping[str, Any], secret: str | None = None) -> admin.Key:
 
 def statement(connection: sa.Connection, ref: str, *, cursor: str | None, limit: int) -> admin.Statement:
     """The lines of an account's ledger, oldest first. Raises NotFound."""
-    row = _row(connection, ref)
+    row = find(connection, ref)
     after = place_of(STATEMENT_CURSOR, cursor) or 0
     query = (
         sa.select(lines)
@@ -86,7 +86,7 @@ def sold(
     named = sa.outerjoin(jobs, accounts, jobs.c.owner == sa.literal(OWNER) + accounts.c.id)
     query = sa.select(jobs, accounts.c.name.label("account")).select_from(named).order_by(jobs.c.seq.desc())
     if account is not None:
-        query = query.where(jobs.c.owner == OWNER + _row(connection, account)["id"])
+        query = query.where(jobs.c.owner == OWNER + find(connection, account)["id"])
     if job is not None:
         query = query.where(jobs.c.id == job)
     if (place := place_of(SOLD_CURSOR, cursor)) is not None:
@@ -146,7 +146,8 @@ def _entry(line: Row) -> admin.Entry:
     )
 
 
-def _row(connection: sa.Connection, ref: str) -> Row:
+def find(connection: sa.Connection, ref: str) -> Row:
+    """The account with that id or name, as a row. Raises NotFound."""
     row = rows.find(connection, ref)
     if row is None:
         msg = f"there is no account {ref!r}; `sky admin account list` shows those there are"
