@@ -9,7 +9,19 @@ import pytest
 import structlog
 import structlog.testing
 import structlog.typing
+from tests.databases import ON_POSTGRESQL
 from tests.flows.world import World
+
+POSTGRESQL_S = 600
+"""A test takes three times as long there: what is enough for a SQLite on a busy computer is not."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder their time."""
+    here = Path(__file__).parent
+    for item in items if ON_POSTGRESQL else ():
+        if item.path.parent == here and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(POSTGRESQL_S))
 
 
 @pytest.fixture(autouse=True)

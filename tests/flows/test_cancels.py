@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.flows.places import every
 from tests.flows.test_requests import User
 from tests.flows.world import World
 
@@ -18,7 +19,7 @@ from sky.store.tx import Tx
 
 T = TypeVar("T")
 
-STRIDE = 14
+STRIDE = every(14)
 DONE_JOBS = {"SUCCEEDED", "CANCELLED", "FAILED_SETUP", "FAILED"}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.flows.places import every
 from tests.flows.world import World
 
 from sky.domain import node as n
@@ -17,7 +18,7 @@ from sky.store.tx import Tx
 from sky.verbs import computes as verbs
 from sky.wire import v1
 
-STRIDE = 13
+STRIDE = every(13)
 """Of so many steps, a daemon dies at one."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.flows.places import every
 from tests.flows.test_jobs import SKU, Shop
 from tests.flows.world import World
 
@@ -18,7 +19,7 @@ from sky.store.schema_jobs import job_events
 
 SPOT = replace(SKU, interruptible=True)
 AGAIN = {"max": 2, "on": ["interrupted"]}
-STRIDE = 20
+STRIDE = every(20)
 
 
 async def lose_the_machine(shop: Shop, job_id: str) -> None:

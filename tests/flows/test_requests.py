@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.flows.places import every
 from tests.flows.world import World
 
 from sky.kit import faults
@@ -22,7 +23,7 @@ from sky.wire import requests as wire
 from sky.wire import scripts, steps
 
 PARTS = 3
-STRIDE = 9
+STRIDE = every(9)
 
 
 class User:

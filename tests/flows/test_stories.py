@@ -106,13 +106,6 @@ async def test_the_stories_end_well(tmp_path: Path, hints: bool) -> None:
     world.close()
 
 
-async def test_the_stories_end_well_on_postgresql(tmp_path: Path) -> None:
-    world = World(tmp_path, url=fresh(tmp_path / "none", postgresql=True))
-    await tell(world)
-    check_end(world)
-    world.close()
-
-
 async def test_slow_machines_and_listings_change_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, pace=Pace(boot_s=20.0, list_after_s=30.0, end_s=12.0))
     await tell(world)
@@ -120,53 +113,67 @@ async def test_slow_machines_and_listings_change_nothing(tmp_path: Path) -> None
     world.close()
 
 
-async def points_of_the_story(folder: Path, hints: bool) -> tuple[str, ...]:
-    folder.mkdir()
-    world = World(folder, hints=hints)
+async def points_of_the_story(world: World) -> tuple[str, ...]:
+    """What the story passes when nobody dies."""
     faults.record()
     await tell(world)
     names = faults.disarm()
+    check_end(world)
     world.close()
     return names
+
+
+async def dies(world: World, number: int, name: str) -> None:
+    """The daemon dies at a point, and the next one brings the story to its end."""
+    faults.arm(number)
+    try:
+        await tell(world)
+        died = False
+    except faults.Died:
+        died = True
+    faults.disarm()
+    assert died, f"point {number} ({name}) was reached when the story was told straight"
+    world.die()
+    await go_on(world)
+    try:
+        check_end(world)
+    except AssertionError as error:
+        error.add_note(f"the daemon had died at point {number}: {name}")
+        raise
+    world.close()
+
+
+def folder_of(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+async def test_the_stories_end_well_on_postgresql_whoever_dies(tmp_path: Path) -> None:
+    def world() -> World:
+        return World(tmp_path, url=fresh(tmp_path / "none", postgresql=True))
+
+    names = await points_of_the_story(world())
+    for name in sorted(set(names))[::3]:
+        await dies(world(), names.index(name), name)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("hints", [True, False], ids=["woken", "every wake lost"])
 async def test_dying_at_every_step_changes_nothing(tmp_path: Path, hints: bool, part: int) -> None:
-    names = await points_of_the_story(tmp_path / "straight", hints)
+    names = await points_of_the_story(World(folder_of(tmp_path / "straight"), hints=hints))
     assert "machine bought, not written down" in names
     assert "machine given back, not written down" in names
     assert len(names) > 80
     deaths = places(names, f"stories {hints}")[part::PARTS]
     for number in deaths:
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        world = World(folder, hints=hints)
-        faults.arm(number)
-        try:
-            await tell(world)
-            died = False
-        except faults.Died:
-            died = True
-        faults.disarm()
-        assert died, f"point {number} ({names[number]}) was reached when the story was told straight"
-        world.die()
-        await go_on(world)
-        try:
-            check_end(world)
-        except AssertionError as error:
-            error.add_note(f"the daemon had died at point {number}: {names[number]}")
-            raise
-        world.close()
+        await dies(World(folder_of(tmp_path / str(number)), hints=hints), number, names[number])
     record(deaths=len(deaths))
 
 
 async def test_dying_twice_in_a_row_changes_nothing(tmp_path: Path) -> None:
-    names = await points_of_the_story(tmp_path / "straight", True)
+    names = await points_of_the_story(World(folder_of(tmp_path / "straight")))
     for number in places(names, "stories twice")[1::3]:
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        world = World(folder)
+        world = World(folder_of(tmp_path / str(number)))
         for budget in (number, 2):
             faults.arm(budget)
             try:
