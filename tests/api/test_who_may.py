@@ -40,6 +40,7 @@ TABLE = {
         GET /admin/v1/accounts/{account_id}/keys
         POST /admin/v1/accounts/{account_id}/keys
         POST /admin/v1/accounts/{account_id}/payments
+        POST /admin/v1/accounts/{account_id}/refunds
         GET /admin/v1/accounts/{account_id}/webhooks
         GET /admin/v1/catalogue
         GET /admin/v1/garbage

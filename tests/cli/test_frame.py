@@ -55,7 +55,7 @@ NOUNS = {
 }  # fmt: skip
 BELOW = {
     ("admin", "account"): [
-        "create", "list", "get", "topup", "credit", "enable", "disable", "suspend", "resume", "close",
+        "create", "list", "get", "topup", "credit", "refund", "enable", "disable", "suspend", "resume", "close",
         "limit", "statement",
     ],
     ("admin", "key"): ["create", "list", "revoke"],

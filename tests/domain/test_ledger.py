@@ -50,7 +50,7 @@ def audit(lines: list[Line], unsettled: set[str] | None = None) -> list[str]:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["top_up", "credit", "hold", "extend", "settle", "settle_again"]),
+        st.sampled_from(["top_up", "credit", "refund", "hold", "extend", "settle", "settle_again"]),
         st.integers(0, 4),
         st.integers(0, 5_000_000),
     ),
@@ -61,12 +61,24 @@ STEPS = st.lists(
 @given(STEPS)
 def test_any_history_adds_up_and_no_balance_is_below_zero(steps: list[tuple[str, int, int]]) -> None:
     book, holds, settled = Book(), dict.fromkeys(range(5), 0), dict.fromkeys(range(5), False)
+    paid: dict[str, int] = {}
+    last: dict[str, int] = {}
+    taken: set[int] = set()
     for index, (what, job, amount) in enumerate(steps):
         account, job_id = f"acc_{job % 2}", f"job_{job}"
         if what == "top_up":
             book.enter(ledger.top_up(account, f"p{index}", amount))
+            paid[account], last[account] = amount, index
         elif what == "credit":
             book.enter(ledger.credit(account, f"c{index}", amount))
+        elif what == "refund" and 0 < amount <= paid.get(account, 0):
+            movement = ledger.refund(ledger.top_up(account, f"p{last[account]}", 0), amount, "by mistake")
+            if movement.reference in book.references or book.balance(ledger.available(account)) >= amount:
+                assert book.enter(movement) is (last[account] not in taken), "a payment is taken off once"
+                taken.add(last[account])
+            else:
+                with pytest.raises(BelowZero):
+                    book.enter(movement)
         elif what in ("hold", "extend") and not settled[job]:
             movement = ledger.hold(account, job_id, holds[job] + 1, amount)
             if book.balance(ledger.available(account)) < amount:

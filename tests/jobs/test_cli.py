@@ -11,13 +11,14 @@ import re
 import signal
 import sqlite3
 import stat
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import COMMAND_S, Ended, Sky, without_daemon
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE
-from tests.jobs.shop import Customer, Shop
+from tests.jobs.shop import Customer, Shop, body
 
 SUBMIT = ("job", "submit", "--sku", "cpu", "--image", "local", "--max-runtime", "1m")
 
@@ -97,6 +98,54 @@ def test_a_payment_is_never_taken_for_another_one(operator: Sky, name: str) -> N
         assert f"sky admin account statement {name}" in said
     assert gift.check().out == f"{name} has $6.00\n", "gifts have names of their own"
     assert shown.check().json()["available_usd"] == "0.000000"
+
+
+def test_a_payment_is_taken_off_again_once(operator: Sky, shop: Shop, name: str) -> None:
+    off = ["refund", name, "--reason", "told twice", "--yes", "--payment"]
+    *_, unasked, part, again, other, gift, more, never, full, foreign, statement = together(
+        operator,
+        ["create", name],
+        ["topup", name, "25", "--payment", f"{name}-1"],
+        ["topup", name, "5", "--payment", f"{name}-2"],
+        ["credit", name, "2", "--payment", f"{name}-1"],
+        ["create", f"{name}-b"],
+        ["topup", f"{name}-b", "3", "--payment", f"{name}-b"],
+        ["refund", name, "--payment", f"{name}-1", "--reason", "told twice"],
+        *([*off, f"{name}-1", "--amount", usd] for usd in ("22", "22", "23")),
+        [*off, f"{name}-1", "--gift"],
+        [*off, f"{name}-2", "--amount", "5.01"],
+        *([*off, payment] for payment in ("never", f"{name}-2", f"{name}-b")),
+        ["statement", name, "-o", "json"],
+    )
+    assert unasked.check(4).err.startswith("error: not_confirmed: ")
+    assert part.check().out == f"{name} has $10.00\n"
+    assert (again.check().out, "nothing changed" in again.err) == (part.out, True)
+    assert other.check(4).err.startswith("error: idempotency_conflict: another amount of ")
+    assert gift.check().out == f"{name} has $8.00\n"
+    assert "up to the 5.000000 USD" in more.check(2).err
+    for unknown in (never, foreign):
+        assert unknown.check(3).err.startswith(f"error: not_found: account {name} has no payment ")
+    assert full.check().out == f"{name} has $3.00\n"
+    taken = [entry for entry in statement.check().json()["items"] if entry["kind"] == "refund"]
+    assert [entry["amount_usd"] for entry in taken] == ["-22.000000", "-2.000000", "-5.000000"]
+    assert {entry["note"] for entry in taken} == {"told twice"}
+    shop.audit()
+
+
+def test_what_is_held_for_jobs_is_not_taken_off(operator: Sky, shop: Shop) -> None:
+    customer = shop.customer(paid="1")
+    who = shop.operate("GET", f"/accounts/{customer.account}")["name"]
+    job = customer.submit(body(spec__command=["sleep", "60"])).json()["id"]
+    off = ["refund", who, "--payment", f"pay-{who}", "--reason", "by mistake", "--yes"]
+    [short] = together(operator, off)
+    assert short.check(2).err.startswith(f"error: invalid_request: account {who} has 0.9")
+    assert shop.operate("GET", f"/accounts/{who}")["available_usd"] < "1"
+    customer("POST", f"/jobs/{job}/cancel")
+    settled = customer.ended(job)["usage"]["settled_cost_usd"]
+    [rest] = together(operator, [*off, "--amount", str(1 - Decimal(settled))])
+    rest.check()
+    assert shop.operate("GET", f"/accounts/{who}")["available_usd"] == "0.000000"
+    shop.audit()
 
 
 def test_an_account_is_stopped_let_go_on_and_closed(operator: Sky, name: str) -> None:

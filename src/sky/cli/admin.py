@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sky.cli import admin_upkeep, catalogue, output, render
+from sky.cli import admin_money, admin_upkeep, catalogue, output, render
 from sky.cli.admin_accounts import Account, app
 from sky.cli.admin_budgets import Cap, budget_of, said
 from sky.cli.app import Output, Yes, below, command
@@ -24,7 +24,7 @@ from sky.client import calls_admin as calls
 from sky.wire import admin
 from sky.wire.jobs import Scope
 
-__all__ = ["admin_upkeep", "app", "catalogue"]
+__all__ = ["admin_money", "admin_upkeep", "app", "catalogue"]
 
 keys = below(
     app,

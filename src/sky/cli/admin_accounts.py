@@ -1,6 +1,6 @@
-"""``sky admin account``: the accounts of customers: make one, pay in, limit, suspend, close.
+"""``sky admin account``: the accounts of customers: make one, limit, suspend, close (money: ``admin_money``).
 
-Decides: how money and limits are written on a command line. Never: does sums; the daemon keeps the ledger.
+Decides: how limits are written on a command line. Never: does sums; the daemon keeps the ledger.
 Follows: each command may be repeated: an account is made once per key, a payment counts once per id, and the
 rest says what should be.
 """
@@ -161,62 +161,6 @@ def _limit_text(value: Mapping[Any, int | None] | int | None) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{tier} {'none' if n is None else n}" for tier, n in value.items())
     return "none" if value is None else str(value)
-
-
-Amount = Annotated[str, Parameter(metavar="USD", help="US dollars, such as 25 or 12.50.")]
-Note = Annotated[str | None, Parameter(metavar="TEXT", help="What to remember with it.")]
-
-
-@command(
-    accounts,
-    "sky admin account topup acme 25 --payment inv-1",
-    "sky admin account topup acme 12.50 --payment ch_1",
-)
-def topup(
-    account: Account,
-    usd: Amount,
-    /,
-    *,
-    payment: Annotated[str, Parameter(metavar="ID", help="Its id where it was paid; it counts once.")],
-    note: Note = None,
-    output_: Output = "table",
-) -> int:
-    """Add a payment to an account. Told again under the same id, nothing changes."""
-    return _pay_in(account, usd, payment, note, output_, gift=False)
-
-
-@command(
-    accounts,
-    "sky admin account credit acme 5 --payment welcome-acme --note welcome",
-    instead=("gift", "grant"),
-)
-def credit(
-    account: Account,
-    usd: Amount,
-    /,
-    *,
-    payment: Annotated[str, Parameter(metavar="ID", help="An id you choose; it counts once.")],
-    note: Note = None,
-    output_: Output = "table",
-) -> int:
-    """Give money to an account that nobody paid. Told again under the same id, nothing changes."""
-    return _pay_in(account, usd, payment, note, output_, gift=True)
-
-
-def _pay_in(account: str, usd: str, payment: str, note: str | None, output_: str, *, gift: bool) -> int:
-    amount = usd.removeprefix("$")
-    if not AMOUNT.fullmatch(amount):
-        raise usage(f"{usd!r} is no amount in US dollars", "write it like 25 or 12.50, six decimals at most")
-    wanted = admin.PaymentCreate(amount_usd=amount, payment=payment, gift=gift, note=note)
-    with reading() as api:
-        told, new = api.send(calls.pay_in(account, wanted))
-    if output_ == "json":
-        output.json(told)
-    else:
-        output.say(f"{told.name} has {dollars(told.available_usd)}")
-    if not new:
-        output.note(f"{payment} was counted before; nothing changed")
-    return 0
 
 
 @command(accounts, "sky admin account enable acme")

@@ -58,15 +58,20 @@ def change_account(account: str, patch: admin.AccountPatch) -> Call[admin.Accoun
 
 def pay_in(account: str, payment: admin.PaymentCreate) -> Call[tuple[admin.Account, bool]]:
     """Add money to an account; and whether it was counted now, and not before."""
-    read = as_json(admin.Account)
-    return Call(
-        "POST",
-        _at("accounts", account, "payments"),
-        lambda reply: (read(reply), reply.status == 201),
-        (),
-        (IS_JSON,),
-        encoder.encode(payment),
-    )
+    return _counted(account, "payments", payment)
+
+
+def refund(account: str, taken: admin.RefundCreate) -> Call[tuple[admin.Account, bool]]:
+    """Take a payment off an account again; and whether it was taken now, and not before."""
+    return _counted(account, "refunds", taken)
+
+
+def _counted(
+    account: str, what: str, body: admin.PaymentCreate | admin.RefundCreate
+) -> Call[tuple[admin.Account, bool]]:
+    read, where = as_json(admin.Account), _at("accounts", account, what)
+    encoded = encoder.encode(body)
+    return Call("POST", where, lambda reply: (read(reply), reply.status == 201), (), (IS_JSON,), encoded)
 
 
 def list_entries(

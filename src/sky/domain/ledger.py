@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 FUNDING, REVENUE, GOODWILL = "platform/funding", "platform/revenue", "platform/goodwill"
 CONSOLE = "platform/console"
 PLATFORM = frozenset({FUNDING, REVENUE, GOODWILL, CONSOLE})
-TOP_UP, CREDIT, HOLD, SETTLE = "top_up", "credit", "hold", "settle"
+TOP_UP, CREDIT, REFUND, HOLD, SETTLE = "top_up", "credit", "refund", "hold", "settle"
 AMOUNT_MICRO_MAX = 10**15
 """The largest single movement: a billion dollars."""
 
@@ -79,6 +79,13 @@ def credit(account_id: str, reason: str, amount_micro: int, note: str | None = N
     """Money that is given; ``reason`` is a name for the gift, and counts once."""
     entries = (Entry(GOODWILL, -amount_micro), Entry(available(account_id), amount_micro))
     return Movement(f"credit:{reason}", CREDIT, entries, note=note)
+
+
+def refund(paid: Movement, amount_micro: int, note: str) -> Movement:
+    """All or some of a payment, or of a gift, is taken off its balance again; once for each."""
+    source, balance = (entry.account for entry in paid.entries)
+    entries = (Entry(balance, -amount_micro), Entry(source, amount_micro))
+    return Movement(f"refund:{paid.reference}", REFUND, entries, note=note)
 
 
 def hold(

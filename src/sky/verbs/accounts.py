@@ -1,7 +1,7 @@
 """Customers' accounts as an operator keeps them: make one, pay in, limit, suspend, close; and their keys.
 
 Decides: what each writes. Never: shows a key twice.
-Follows: a payment counts once, however often it is told.
+Follows: a payment counts once, however often it is told, and is taken off again once.
 """
 
 from __future__ import annotations
@@ -103,6 +103,40 @@ def pay_in(
     before = ledger.booked(tx.connection, movement.reference)
     if before != frozenset(movement.entries):
         raise _counted_otherwise(tx, payment, before)
+    return False
+
+
+def refund(
+    tx: Tx, ref: str, payment: str, amount_micro: int | None, reason: str, *, gift: bool = False
+) -> bool:
+    """Take a payment, or a gift, off a balance again: that much of it, or all (None). False when that was
+    done before. Raises InvalidRequest where the balance has less, IdempotencyConflict where another amount
+    was taken, NotFound where the account has no such payment."""
+    row = find(tx, ref)
+    paid = (l.credit if gift else l.top_up)(row["id"], payment, 0)
+    counted = {
+        entry.account: entry.amount_micro for entry in ledger.booked(tx.connection, paid.reference)
+    }.get(l.available(row["id"]))
+    if counted is None:
+        what = "gift" if gift else "payment"
+        msg = f"account {row['name']} has no {what} {payment!r}; `sky admin account statement {row['name']}` "
+        raise NotFound(f"{msg}shows what it has", details={"account": ref, "payment": payment})
+    amount_micro = counted if amount_micro is None else amount_micro
+    if not 0 < amount_micro <= counted:
+        raise invalid("amount", amount_micro / MICRO, f"more than 0, up to the {usd_text(counted)} USD of it")
+    movement = l.refund(paid, amount_micro, reason)
+    try:
+        if ledger.enter(tx, movement):
+            return True
+    except l.BelowZero as short:
+        msg = (
+            f"account {row['name']} has {usd_text(short.balance_micro)} USD to spend, less than the "
+            f"{usd_text(amount_micro)} USD to be taken off; take less, or wait for what its jobs give back"
+        )
+        raise InvalidRequest(msg, details={"account": ref, "payment": payment}) from None
+    if ledger.booked(tx.connection, movement.reference) != frozenset(movement.entries):
+        msg = f"another amount of {payment!r} was taken off before; `sky admin account statement` shows it"
+        raise IdempotencyConflict(msg, details={"payment": payment, "account": row["id"]})
     return False
 
 

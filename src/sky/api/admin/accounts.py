@@ -107,6 +107,28 @@ async def pay_in(ask: Ask, account_id: str, body: admin.PaymentCreate) -> ASGIRe
 
 
 @operation(
+    "POST",
+    f"{ROOT}/accounts/{{account_id}}/refunds",
+    tag=TAG,
+    answers=admin.Account,
+    status=201,
+    also=[200],
+    errors=[NotFound, IdempotencyConflict],
+)
+async def refund(ask: Ask, account_id: str, body: admin.RefundCreate) -> ASGIResponse:
+    """Take a payment, or a gift, off the balance again, never more than may be spent. 200: that was done
+    before, and nothing changed. 409: it was done with another amount."""
+
+    def verb(tx: Tx) -> tuple[admin.Account, bool]:
+        micro = None if body.amount_usd is None else parse_usd(body.amount_usd)
+        new = verbs.refund(tx, account_id, body.payment, micro, body.reason, gift=body.gift)
+        return views.account(tx.connection, account_id), new
+
+    account, new = await ask.unit.db.write(verb)
+    return reply(account, 201 if new else 200)
+
+
+@operation(
     "GET", f"{ROOT}/accounts/{{account_id}}/entries", tag=TAG, answers=admin.Statement, errors=[NotFound]
 )
 async def list_entries(ask: Ask, account_id: str, query: PageQuery) -> ASGIResponse:
@@ -186,6 +208,7 @@ ROUTES = (
     get_account,
     change_account,
     pay_in,
+    refund,
     list_entries,
     create_key,
     list_keys,
