@@ -24,6 +24,9 @@ import pytest
 # Some shells forbid it: then each of some thousand processes would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A job that a shell put into the background is begun so, and so would be all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 START_S = 20.0
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
