@@ -1,13 +1,16 @@
-"""Requests and paid jobs through daemons other than the one that does the work, with clocks that are apart.
+"""Calls, requests and paid jobs through daemons other than the one that does the work, with clocks that are
+apart, and with content and files in a bucket.
 
-Decides: three daemons with one database; the clock of the second is ten minutes ahead of this computer's,
-that of the third as much behind. One after the other is killed while work is under way, until one is left.
+Decides: three daemons with one database and one bucket; the clock of the second is twenty minutes ahead of
+this computer's, that of the third as much behind, which is more than the bucket takes in a signature. One
+after the other is killed while work is under way, until one is left.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import threading
 import time
@@ -22,11 +25,19 @@ import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import server
 from tests.jobs.conftest import SETTINGS
+from tests.jobs.s3_double import FakeS3, serving
 from tests.jobs.shop import CATALOGUE, DEADLINE_S, ROOT, Customer, Shop, body
+from tests.jobs.test_s3 import ENVIRONMENT
 from tests.requests.test_requests import Api
 
+import sky
+from sky.server import elsewhere
+from sky.server.settings import load
+
 pytestmark = [pytest.mark.real, pytest.mark.timeout(170)]
-APART_S = (0, 600, -600)
+APART_S = (0, 1200, -1200)
+LARGE = 200_000
+"""Bytes that are too many for a row."""
 OTHER_TIME = """
 import os, time
 by_ns = int(os.environ.get("SKY_TESTS_CLOCK_AHEAD_S", "0")) * 1_000_000_000
@@ -39,14 +50,39 @@ NEAR_S = 250.0
 """Two moments of this computer's clock may be apart by this much, when it has more to do than a test."""
 
 
+@sky.function
+def doubled(content: bytes, gate: str) -> bytes:
+    """More than fits into a row, both ways, once somebody opens the gate."""
+    import pathlib
+    import time
+
+    while not pathlib.Path(gate).exists():
+        time.sleep(0.05)
+    return content * 2
+
+
 @pytest.fixture
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningDaemon]]:
-    """Sellers with one database and one shared folder; nothing is left of them afterwards."""
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeS3, dict[str, str]]]:
+    """An empty one, and the settings that name it."""
+    one = FakeS3()
+    for name, value in ENVIRONMENT.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+    with serving(one) as url:
+        yield one, {**ENVIRONMENT, "SKY_ARTIFACTS_ENDPOINT": url}
+
+
+@pytest.fixture
+def three(
+    tmp_path_factory: pytest.TempPathFactory, bucket: tuple[FakeS3, dict[str, str]]
+) -> Iterator[list[RunningDaemon]]:
+    """Sellers with one database and one bucket; nothing is left of them afterwards."""
     place = tmp_path_factory.mktemp("three")
     (place / "catalogue.yaml").write_text(CATALOGUE)
     (place / "sitecustomize.py").write_text(OTHER_TIME)
     environment = {
         **SETTINGS,
+        **bucket[1],
         "SKY_DATABASE": server().empty(),
         "SKY_SHARED_FOLDER": str(place / "shared"),
         "SKY_CATALOGUE": str(place / "catalogue.yaml"),
@@ -110,8 +146,8 @@ class Heard:
                 self._came.wait(min(left_s, 1.0))
 
 
-def test_requests_and_paid_jobs_go_on_through_the_daemon_that_is_left(
-    three: list[RunningDaemon], tmp_path: Path
+def test_what_is_under_way_goes_on_through_the_daemon_that_is_left(
+    three: list[RunningDaemon], bucket: tuple[FakeS3, dict[str, str]], tmp_path: Path
 ) -> None:
     apis, shops = [Api(one.url) for one in three], [Shop(one.url) for one in three]
     for shop in shops:
@@ -126,7 +162,9 @@ def test_requests_and_paid_jobs_go_on_through_the_daemon_that_is_left(
     assert (launched["status"], launched["result"]["job_id"]) == ("SUCCEEDED", 1), launched
     assert apis[2].ask("launch", key="once", **launch)["request_id"] == asked["request_id"]
     assert apis[2].logs("apart", 1)[1]["end"] == "SUCCEEDED"
-    apis[1].do("exec", task={"run": waits(*gates)}, cluster_name="apart")
+    brought = apis[0].upload(large=secrets.token_hex(LARGE))
+    task = {"run": f"wc -c < large; {waits(*gates)}", "files": [{"target": ".", "sha256": brought}]}
+    apis[1].do("exec", task=task, cluster_name="apart")
     paying = shops[0].customer()
     customers = [Customer(shop.http, paying.key, paying.account) for shop in shops]
     script = f"echo result > /out/file; {waits(*gates)}"
@@ -137,18 +175,25 @@ def test_requests_and_paid_jobs_go_on_through_the_daemon_that_is_left(
     run = Heard(three[2].url, "POST", "/logs", json={"cluster_name": "apart", "job_id": 2})
     follow = {"params": {"follow": "true"}, "headers": {"authorization": f"Bearer {customers[0].key}"}}
     paid = [Heard(one.url, "GET", f"{ROOT}/jobs/{job_id}/logs", **follow) for one in three[1:]]
-    for heard in (run, *paid):
-        heard.until("step-0")
-    three[0].kill()
-    gates[0].touch()
-    for heard in (run, *paid):
-        heard.until("step-1")
-    assert customers[1].events(job_id) == customers[2].events(job_id)
-    three[1].kill()
-    gates[1].touch()
+    compute = sky.Compute(sky.Local(), nodes=1, url=three[2].url, quiet=True)
+    content = secrets.token_bytes(LARGE)
+    with compute:
+        asked_for = doubled(content, str(gates[1])) > compute
+        for heard in (run, *paid):
+            heard.until("step-0")
+        three[0].kill()
+        gates[0].touch()
+        for heard in (run, *paid):
+            heard.until("step-1")
+        assert customers[1].events(job_id) == customers[2].events(job_id)
+        three[1].kill()
+        gates[1].touch()
+        assert asked_for.result(timeout=DEADLINE_S) == content * 2
 
     lines = [json.loads(line) for line in run.end.result(DEADLINE_S)]
-    assert "step-last" in "".join(line.get("text", "") for line in lines)
+    text = "".join(line.get("text", "") for line in lines)
+    assert str(2 * LARGE) in text, "the files came with the task"
+    assert "step-last" in text
     assert lines[-1]["end"] == "SUCCEEDED"
     jobs = apis[2].do("queue", cluster_name="apart")
     assert [job["status"] for job in jobs] == ["SUCCEEDED", "SUCCEEDED"]
@@ -162,3 +207,16 @@ def test_requests_and_paid_jobs_go_on_through_the_daemon_that_is_left(
     [file] = customers[2]("GET", f"/jobs/{job_id}/artifacts").json()["data"]
     assert (file["path"], httpx2.get(file["url"]).content) == ("/out/file", b"result\n")
     shops[2].audit()
+
+    # All that is large is in the bucket, and a backup knows that.
+    held, settings = bucket
+    assert not (three[2].home.parent / "shared" / "artifacts").exists()
+    assert [path for path in (three[2].home.parent / "shared" / "blobs").rglob("*") if path.is_file()] == []
+    database = three[2].environment["SKY_DATABASE"]
+    chosen = load({"home": str(three[2].home), "database": database}, settings)
+    told = list(elsewhere.told(database, elsewhere.of_settings(chosen)))
+    assert [line.split(" ")[3:5] for line in told][1] == ["1", "files"], told
+    elsewhere.look_for(database, elsewhere.of_settings(chosen), chosen)
+    held.objects.pop(next(key for key in held.objects if "/files/" in key))
+    with pytest.raises(elsewhere.LackingError, match="1 of 1 files of paid jobs"):
+        elsewhere.look_for(database, elsewhere.of_settings(chosen), chosen)
