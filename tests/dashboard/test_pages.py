@@ -43,6 +43,14 @@ def broken_rules(tab: Tab) -> list[str]:
     )
 
 
+def sky(fleet: Fleet, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command, on the daemon's computer."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SKY", "BROWSER"))}
+    environment = {**kept, "SKY_HOME": str(fleet.daemon.home), "BROWSER": "echo opened %s", **more}
+    command = [sys.executable, "-m", "sky.cli.main", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
+
+
 def rows(fleet: Fleet) -> dict[str, int]:
     """How many rows each table of the daemon has."""
     with closing(sqlite3.connect(f"file:{fleet.daemon.home / 'sky.db'}?mode=ro", uri=True)) as file:
@@ -61,6 +69,7 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
     """Every page, and what it must say."""
     return [
         ("", "its script ended with 3"),
+        ("costs", "Had machines for"),
         ("clusters", "first"),
         ("clusters/first", CANARY),
         ("clusters/first/jobs/1", f"printed {CANARY}"),
@@ -129,6 +138,7 @@ def test_pages_that_look_again_for_a_minute_leave_nothing_behind(tab: Tab, fleet
     before = rows(fleet)
     for page, asked, seconds in (
         ("", "/api/summary", 10),
+        ("costs", "/api/costs", 10),
         ("clusters", "/api/clusters", 10),
         ("clusters/first", "/api/clusters/first/jobs", 10),
         ("clusters/first/jobs/1", "/api/clusters/first/jobs", 10),
@@ -206,7 +216,7 @@ def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet) ->
     tab.send(
         "Input.dispatchKeyEvent", type="keyDown", key="ArrowDown", code="ArrowDown", windowsVirtualKeyCode=40
     )
-    assert tab.run("document.activeElement.textContent") == "Clusters"
+    assert tab.run("document.activeElement.textContent") == "Costs"
 
 
 def test_a_folder_and_an_archive_go_along_with_a_task(tab: Tab, fleet: Fleet, tmp_path: Path) -> None:
@@ -259,6 +269,48 @@ def to_job(tab: Tab) -> None:
     find = "[...document.querySelectorAll('main a')].find((a) => /^job \\d/.test(a.textContent))"
     tab.until(f"!!{find}")
     tab.run(f"{find}.click()")
+
+
+def test_what_costs_money_is_asked_about_and_told_to_the_cent_as_the_command_tells_it(
+    stranger: Tab, fleet: Fleet
+) -> None:
+    dear = {"kind": "local", "name": "dear", "config": {"price_per_hour_usd": 3600}}
+    assert fleet.api.http.post("/v1/providers", json=dear).status_code < 300
+    token = fleet.daemon.made("payer")
+    stranger.open("login")
+    stranger.run(f"sessionStorage.setItem('sky.token', {token!r})")
+    stranger.open("launch")
+    stranger.run("document.querySelector('[name=infra]').value = 'dear'")
+    for answer in ("Leave it", "Launch it"):
+        stranger.run("document.querySelector('[name=cluster]').value = 'paid'")
+        stranger.run("document.querySelector('button.main').click()")
+        stranger.until("!!document.querySelector('dialog[open]')")
+        question = stranger.says(" an hour. Launch it?")
+        stranger.press(answer)
+        if answer == "Leave it":
+            stranger.says("Nothing was bought.")
+            assert fleet.api.ask("status", cluster_names=["paid"], all_users=True)["result"] == []
+    price = question.partition(" an hour. Launch it?")[0].rpartition(" ")[2]
+    stranger.says("succeeded")
+    stranger.go("costs")
+    stranger.says(price)
+    with fleet.daemon.as_(token) as payer:
+        down = payer.post("/down", json={"cluster_name": "paid"}).json()["request_id"]
+        assert payer.get("/api/get", params={"request_id": down}).json()["status"] == "SUCCEEDED"
+    environment = {"SKY_API_ENDPOINT": fleet.daemon.url, "SKY_TOKEN": token}
+    [cluster] = json.loads(sky(fleet, "cost-report", "-o", "json", **environment).stdout)
+    told = f"${cluster['total_cost']:,.2f}"
+    stranger.open("costs")
+    tiles = stranger.until(
+        "[...document.querySelectorAll('.tile-value')].map((one) => one.textContent)",
+        lambda found: found[0] == "$0.00",
+    )
+    assert tiles == ["$0.00", told, told], "an hour, this month, its clusters"
+    assert told in stranger.run("document.querySelector('tbody').innerText")
+    with fleet.daemon.as_(token) as payer:
+        days = payer.get("/api/summary").json()["days"]
+    assert f"${sum(day['cost'] for day in days):,.2f}" == told
+    assert fleet.api.http.delete("/v1/providers/dear").status_code < 300
 
 
 def test_a_cluster_is_told_what_to_do_when_it_is_idle_and_taken_down(tab: Tab, fleet: Fleet) -> None:
@@ -353,17 +405,9 @@ def test_the_summary_is_of_everybody_to_admins_and_of_their_own_to_others(fleet:
 
 
 def test_the_command_opens_pages_that_there_are(fleet: Fleet) -> None:
-    def sky(*words: str) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SKY", "BROWSER"))}
-        environment = {**kept, "SKY_HOME": str(fleet.daemon.home), "BROWSER": "echo opened %s"}
-        command = [sys.executable, "-m", "sky.cli.main", "dashboard", *words]
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=50, check=False
-        )
-
-    done = sky("clusters")
+    done = sky(fleet, "dashboard", "clusters")
     assert (done.returncode, done.stdout) == (0, f"opened {fleet.daemon.local}/dashboard/clusters\n")
-    missing = sky("custers")
+    missing = sky(fleet, "dashboard", "custers")
     assert missing.returncode != 0
     assert "/dashboard/custers" in missing.stderr
 

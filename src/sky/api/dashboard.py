@@ -32,6 +32,7 @@ from sky.wire import summary as wire
 ROOT = "/dashboard"
 STATIC = "static"
 PAGES = (
+    "costs",
     "clusters",
     "computes",
     "tasks",

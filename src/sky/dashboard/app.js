@@ -10,6 +10,7 @@ import { cluster, clusterJob, clusters } from "./views/clusters.js";
 import { compute, computes } from "./views/computes.js";
 import { console_, events } from "./views/events.js";
 import { job, jobs, prices } from "./views/jobs.js";
+import { costs } from "./views/costs.js";
 import { launch } from "./views/launch.js";
 import { login } from "./views/login.js";
 import { overview } from "./views/overview.js";
@@ -28,6 +29,7 @@ const ROLES = ["viewer", "user", "admin"];
 // [path, view, title, least role, group]; a path with a * stands for any part.
 const VIEWS = [
   ["", overview, "Overview", "viewer", "Now"],
+  ["costs", costs, "Costs", "viewer", "Now"],
   ["clusters", clusters, "Clusters", "viewer", "Work"],
   ["clusters/*", cluster, null, "viewer"],
   ["clusters/*/jobs/*", clusterJob, null, "viewer"],

@@ -1,12 +1,10 @@
 // What runs, what it costs, what failed lately.
 
 import { get, looks } from "../api.js";
-import { empty, link, section, state, table, tile, tiles, time, to, usd } from "../dom.js";
-import { days } from "../chart.js";
+import { empty, h, link, section, state, table, tile, tiles, time, to, usd } from "../dom.js";
+import { DAYS, byDay, now } from "./costs.js";
 
-const FAILURES = 8;
-const DAYS = 30;
-const MONTH = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", timeZone: "UTC" });
+const FAILURES = 20;
 const PATHS = {
   job: (one) => to("clusters", one.cluster, "jobs", one.id),
   request: (one) => to("requests", one.id),
@@ -24,12 +22,7 @@ export async function overview(page) {
       ...numbers(page, summary, clusters),
       running(page, clusters),
       failures(summary),
-      section(
-        "Cost of machines by day",
-        summary.days.some((one) => one.cost)
-          ? days(`Cost of the last ${DAYS} days`, summary.days)
-          : empty(`Machines have cost nothing in ${DAYS} days.`, "Those of this computer are free."),
-      ),
+      byDay(summary),
     );
   });
 }
@@ -48,13 +41,12 @@ function numbers(page, summary, clusters) {
         `${summary.nodes_total - summary.nodes_ready} not ready`,
         page.may("admin") ? "computes" : "clusters",
       ),
-      tile("Cost an hour", usd(summary.price_per_hour), summary.everybody ? "all users" : "yours"),
-      tile("Cost this month", usd(summary.month_cost), `since ${MONTH.format(new Date(summary.month))}`),
+      ...now(summary, "costs"),
       tile(
         "Failed in a day",
         summary.failed_day,
         summary.everybody ? "of all users" : "of yours",
-        "requests?show=failed",
+        "#failed",
       ),
     ),
   ];
@@ -89,20 +81,24 @@ function running(page, clusters) {
 }
 
 function failures(summary) {
-  if (!summary.failures.length)
-    return section("Failed lately", empty("Nothing failed in the last seven days."));
-  return section(
+  const more = summary.failures.length - FAILURES;
+  const shown = section(
     "Failed lately",
-    table(
-      "What failed lately",
-      [
-        ["What", (one) => link(PATHS[one.kind](one), one.name)],
-        ["Kind", (one) => (one.cluster ? `job on ${one.cluster}` : one.kind)],
-        ["When", (one) => time(one.at), "fit"],
-        ["Why", (one) => one.message ?? "–", "wide"],
-      ],
-      summary.failures.slice(0, FAILURES),
-      (one) => `${one.cluster}${one.id}`,
-    ),
+    summary.failures.length
+      ? table(
+          "What failed lately",
+          [
+            ["What", (one) => link(PATHS[one.kind](one), one.name)],
+            ["Kind", (one) => (one.cluster ? `job on ${one.cluster}` : one.kind)],
+            ["When", (one) => time(one.at), "fit"],
+            ["Why", (one) => one.message ?? "–", "wide"],
+          ],
+          summary.failures.slice(0, FAILURES),
+          (one) => `${one.cluster}${one.id}`,
+        )
+      : empty("Nothing failed in the last seven days."),
+    more > 0 && h("p", { class: "soft" }, `and ${more} more, among the `, link("requests?show=failed", "requests")),
   );
+  shown.id = "failed";
+  return shown;
 }
