@@ -3,7 +3,8 @@ apart, and with content and files in a bucket.
 
 Decides: three daemons with one database and one bucket; the clock of the second is twenty minutes ahead of
 this computer's, that of the third as much behind, which is more than the bucket takes in a signature. One
-after the other is killed while work is under way, until one is left.
+after the other is killed while work is under way, until one is left. That one is of a newer release, and
+began beside the others while work was under way.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import threading
 import time
@@ -33,6 +35,9 @@ from tests.requests.test_requests import Api
 import sky
 from sky.server import elsewhere
 from sky.server.settings import load
+from sky.store import migrate
+from sky.store.migrate import HEAD
+from sky.store.schema_users import metadata
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(170)]
 APART_S = (0, 1200, -1200)
@@ -46,6 +51,26 @@ time.time_ns = lambda: ns() + by_ns
 time.time = lambda: seconds() + by_ns / 1e9
 """
 """What a Python does first that finds it as ``sitecustomize``."""
+NEWER = """
+import sys
+if "sky.server.main" in sys.orig_argv:
+    from pathlib import Path
+    from sky.store import migrate
+    migrate.HEAD, migrate.FOLDER = "9999", Path(__file__).with_name("migrations")
+"""
+"""What makes a daemon one of the next release, as far as its database is concerned."""
+STEP = f"""
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "9999", "{HEAD}", None, None
+def upgrade():
+    for table in {[table.name for table in metadata.sorted_tables]}:
+        op.add_column(table, sa.Column("of_the_next_release", sa.Text()))
+        op.add_column(table, sa.Column("it_begins_with", sa.Integer(), nullable=False, server_default="7"))
+    op.drop_index("ix_jobs_in_use", "jobs")
+    op.create_index("ix_jobs_of_the_next_release", "jobs", ["owner", "of_the_next_release"])
+"""
+"""A step of that release: all that a step may do to the tables that the release before works with."""
 NEAR_S = 250.0
 """Two moments of this computer's clock may be apart by this much, when it has more to do than a test."""
 
@@ -76,10 +101,15 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeS3, dict[str, 
 def three(
     tmp_path_factory: pytest.TempPathFactory, bucket: tuple[FakeS3, dict[str, str]]
 ) -> Iterator[list[RunningDaemon]]:
-    """Sellers with one database and one bucket; nothing is left of them afterwards."""
+    """Sellers with one database and one bucket, the third of the next release and not begun; nothing is left
+    of them afterwards."""
     place = tmp_path_factory.mktemp("three")
     (place / "catalogue.yaml").write_text(CATALOGUE)
     (place / "sitecustomize.py").write_text(OTHER_TIME)
+    newer = place / "newer"
+    shutil.copytree(migrate.FOLDER, newer / "migrations")
+    (newer / "migrations" / "versions" / "9999_next.py").write_text(STEP)
+    (newer / "sitecustomize.py").write_text(OTHER_TIME + NEWER)
     environment = {
         **SETTINGS,
         **bucket[1],
@@ -95,13 +125,19 @@ def three(
         daemons.append(
             RunningDaemon(home, free_port(), {**environment, "SKY_TESTS_CLOCK_AHEAD_S": str(ahead_s)})
         )
-        daemons[-1].start()
+    for one in daemons[:2]:
+        one.start()
+    daemons[2].environment["PYTHONPATH"] = str(newer)
     yield daemons
     for one in daemons:
-        if one.process.poll() is None:
+        if hasattr(one, "process") and one.process.poll() is None:
             one.stop()
     for pid in RunningDaemon(place / "shared", 0).agents():
         os.kill(pid, signal.SIGKILL)
+
+
+def database_name(three: list[RunningDaemon]) -> str:
+    return three[0].environment["SKY_DATABASE"].rpartition("/")[2]
 
 
 def waits(*gates: Path) -> str:
@@ -150,9 +186,6 @@ def test_what_is_under_way_goes_on_through_the_daemon_that_is_left(
     three: list[RunningDaemon], bucket: tuple[FakeS3, dict[str, str]], tmp_path: Path
 ) -> None:
     apis, shops = [Api(one.url) for one in three], [Shop(one.url) for one in three]
-    for shop in shops:
-        account = shop.operate("POST", "/accounts", json={"name": f"of-{shop.url.rpartition(':')[2]}"})
-        assert seconds_from_now(account["created_at"]) < NEAR_S, "each tells the time of the database"
     gates = (tmp_path / "first is gone", tmp_path / "second is gone")
 
     # What one daemon is asked, another one answers; asked again with its key there, it is the same.
@@ -160,11 +193,18 @@ def test_what_is_under_way_goes_on_through_the_daemon_that_is_left(
     asked = apis[0].ask("launch", key="once", **launch)
     launched = apis[1].get(asked["request_id"])
     assert (launched["status"], launched["result"]["job_id"]) == ("SUCCEEDED", 1), launched
-    assert apis[2].ask("launch", key="once", **launch)["request_id"] == asked["request_id"]
-    assert apis[2].logs("apart", 1)[1]["end"] == "SUCCEEDED"
     brought = apis[0].upload(large=secrets.token_hex(LARGE))
     task = {"run": f"wc -c < large; {waits(*gates)}", "files": [{"target": ".", "sha256": brought}]}
     apis[1].do("exec", task=task, cluster_name="apart")
+
+    # The next release begins beside them, and brings the database to its schema. They work on.
+    three[2].start()
+    assert server().do("SELECT version_num FROM alembic_version", database_name(three)) == [("9999",)]
+    assert apis[2].ask("launch", key="once", **launch)["request_id"] == asked["request_id"]
+    assert apis[2].logs("apart", 1)[1]["end"] == "SUCCEEDED"
+    for shop in shops:
+        account = shop.operate("POST", "/accounts", json={"name": f"of-{shop.url.rpartition(':')[2]}"})
+        assert seconds_from_now(account["created_at"]) < NEAR_S, "each tells the time of the database"
     paying = shops[0].customer()
     customers = [Customer(shop.http, paying.key, paying.account) for shop in shops]
     script = f"echo result > /out/file; {waits(*gates)}"
@@ -187,6 +227,8 @@ def test_what_is_under_way_goes_on_through_the_daemon_that_is_left(
             heard.until("step-1")
         assert customers[1].events(job_id) == customers[2].events(job_id)
         three[1].kill()
+        with pytest.raises(RuntimeError, match="written by a newer release"):
+            three[1].start()
         gates[1].touch()
         assert asked_for.result(timeout=DEADLINE_S) == content * 2
 
