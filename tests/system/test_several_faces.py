@@ -249,13 +249,15 @@ def test_what_is_under_way_goes_on_through_the_daemon_that_is_left(
     [file] = customers[2]("GET", f"/jobs/{job_id}/artifacts").json()["data"]
     assert (file["path"], httpx2.get(file["url"]).content) == ("/out/file", b"result\n")
     shops[2].audit()
+    check_that_a_backup_knows_the_bucket(three[2], *bucket)
 
-    # All that is large is in the bucket, and a backup knows that.
-    held, settings = bucket
-    assert not (three[2].home.parent / "shared" / "artifacts").exists()
-    assert [path for path in (three[2].home.parent / "shared" / "blobs").rglob("*") if path.is_file()] == []
-    database = three[2].environment["SKY_DATABASE"]
-    chosen = load({"home": str(three[2].home), "database": database}, settings)
+
+def check_that_a_backup_knows_the_bucket(left: RunningDaemon, held: FakeS3, settings: dict[str, str]) -> None:
+    """All that is large is there and nowhere else, and what is missing there is found."""
+    assert not (left.home.parent / "shared" / "artifacts").exists()
+    assert [path for path in (left.home.parent / "shared" / "blobs").rglob("*") if path.is_file()] == []
+    database = left.environment["SKY_DATABASE"]
+    chosen = load({"home": str(left.home), "database": database}, settings)
     told = list(elsewhere.told(database, elsewhere.of_settings(chosen)))
     assert [line.split(" ")[3:5] for line in told][1] == ["1", "files"], told
     elsewhere.look_for(database, elsewhere.of_settings(chosen), chosen)
