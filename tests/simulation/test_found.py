@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.flows.test_jobs import Shop
 from tests.flows.world import World, keep_running
 
+from sky.domain.money import MICRO
 from sky.kit.clock import SECOND_US
 from sky.providers.fake.cloud import Pace
 from sky.store.rows import jobs
 from sky.store.schema import executions, nodes
+from sky.verbs import computes as compute_verbs
 from sky.verbs import reports
 from sky.wire import agent as wire
+from sky.wire import v1
 
 
 async def test_a_report_that_arrives_late_makes_no_call_last_longer(tmp_path: Path) -> None:
@@ -37,6 +41,29 @@ async def test_a_report_that_arrives_late_makes_no_call_last_longer(tmp_path: Pa
     step = await world.db.read(lambda connection: jobs.step_of(connection, task))
     assert step is not None
     assert step.finished_us == row["finished_us"], "what its job is charged for"
+    world.close()
+
+
+async def test_a_job_is_charged_by_the_machine_it_ran_on_and_no_other_of_its_compute(tmp_path: Path) -> None:
+    """Somebody gave a job's compute a second node, and the job's own machine was lost: the job was charged
+    until the newest node was heard, or for nothing where that was not heard yet."""
+    shop = Shop(World(tmp_path), seconds=10_000.0, paid=100 * MICRO)
+    world = shop.world
+    await shop.open()
+    job_id = await shop.submit(max_runtime_seconds=12_000)
+    await world.settle(lambda: shop.job(job_id)["state"] == "running")
+    [own] = world.live_agents()
+    compute, more = shop.job(job_id)["compute_id"], v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=2))
+    await world.db.write(lambda tx: compute_verbs.change(tx, compute, more, None, world.rules))
+    await world.settle(lambda: world.states(nodes).count("ready") == 2)
+    await world.live(60.0, step_s=2.0)
+    ran_s = (world.clock.now_us() - shop.job(job_id)["started_us"]) / SECOND_US
+    own.reachable = False
+    await world.live(100.0, step_s=2.0)
+    await world.cloud.preempt(own.node_id)
+    await world.settle(shop.over(job_id), seconds=2_000.0, step_s=5.0)
+    await shop.check()
+    assert abs(shop.job(job_id)["settled_micro"] / 1_000 - ran_s) <= 15.0
     world.close()
 
 

@@ -249,7 +249,7 @@ def policy_of(kept: Mapping[str, Any] | None) -> RetryPolicy:
 class StepView:
     """One of a job's tasks: pulling, running or uploading. ``result``: what it returned; ``failed``: the part
     of it that says why it could not be done; ``code`` and ``message`` are the engine's reason where it did
-    not return."""
+    not return; ``seen_us``: when the node that it is on was last heard."""
 
     state: str
     started_us: int | None
@@ -258,6 +258,7 @@ class StepView:
     failed: dict[str, Any] | None
     code: str | None
     message: str | None
+    seen_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

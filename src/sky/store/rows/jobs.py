@@ -94,6 +94,7 @@ def view(connection: sa.Connection, job_id: str) -> tuple[Row, JobView] | None:
     compute = _compute(connection, row["compute_id"])
     node = None if row["compute_id"] is None else one(connection, _NODE, {"b_compute": row["compute_id"]})
     error = None if compute is None else compute["last_error"]
+    run = step_of(connection, row["run_task"])
     return row, JobView(
         id=row["id"],
         state=row["state"],
@@ -105,9 +106,9 @@ def view(connection: sa.Connection, job_id: str) -> tuple[Row, JobView] | None:
         compute_state=None if compute is None else compute["state"],
         compute_error=None if error is None else error["message"],
         placement=_placement(node),
-        last_seen_us=None if node is None else node["last_seen_us"],
+        last_seen_us=None if run is None else run.seen_us,
         prepare=step_of(connection, row["prepare_task"]),
-        run=step_of(connection, row["run_task"]),
+        run=run,
         upload=step_of(connection, row["upload_task"]),
         started_us=row["started_us"],
         ended_us=row["ended_us"],
@@ -180,6 +181,7 @@ def step_of(connection: sa.Connection, task_id: str | None) -> StepView | None:
         failed=None if result is None else result.get("failed"),
         code=error.get("code"),
         message=error.get("message"),
+        seen_us=task["last_seen_us"],
     )
 
 
@@ -219,7 +221,6 @@ _NODE = prepared(
         nodes.c.binding,
         nodes.c.passed_over,
         nodes.c.price_micro,
-        nodes.c.last_seen_us,
     )
     .where(nodes.c.compute_id == sa.bindparam("b_compute"))
     .order_by(nodes.c.seq.desc())
@@ -232,8 +233,13 @@ _TASK = prepared(
         executions.c.finished_us,  # when it ended on its node; its task is over when that is written down
         executions.c.started_us,
         executions.c.error,
+        nodes.c.last_seen_us,
     )
-    .select_from(tasks.join(executions, executions.c.task_id == tasks.c.id))
+    .select_from(
+        tasks.join(executions, executions.c.task_id == tasks.c.id).join(
+            nodes, nodes.c.id == executions.c.node_id, isouter=True
+        )
+    )
     .where(tasks.c.id == sa.bindparam("b_id"))
     .order_by(executions.c.ordinal.desc())
     .limit(1)
