@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.flows.test_clusters import is_in, state_of, up
 from tests.flows.test_jobs import Shop
 from tests.flows.world import World, keep_running
 
@@ -12,7 +13,7 @@ from sky.domain.money import MICRO
 from sky.kit.clock import SECOND_US
 from sky.providers.fake.cloud import Pace
 from sky.store.rows import jobs
-from sky.store.schema import executions, nodes
+from sky.store.schema import computes, executions, nodes
 from sky.verbs import computes as compute_verbs
 from sky.verbs import reports
 from sky.wire import agent as wire
@@ -64,6 +65,22 @@ async def test_a_job_is_charged_by_the_machine_it_ran_on_and_no_other_of_its_com
     await world.settle(shop.over(job_id), seconds=2_000.0, step_s=5.0)
     await shop.check()
     assert abs(shop.job(job_id)["settled_micro"] / 1_000 - ran_s) <= 15.0
+    world.close()
+
+
+@pytest.mark.parametrize("state", ["STOPPING", "STOPPED"])
+async def test_a_cluster_that_is_stopped_gets_no_machines_behind_its_back(tmp_path: Path, state: str) -> None:
+    """Somebody resized the compute of a cluster that was stopping: the stop waited for its end for ever."""
+    world = World(tmp_path)
+    user = await up(world)
+    world.cloud.pace.end_s = 30.0
+    stop = await user.ask("stop", cluster_name="dev")
+    await world.settle(is_in(world, state))
+    [compute], more = world.rows(computes), v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=3))
+    await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], more, None, world.rules))
+    await world.settle(user.is_over(stop))
+    await world.settle(lambda: not world.cloud.alive() and set(world.states(nodes)) == {"deleted"})
+    assert state_of(world) == "STOPPED"
     world.close()
 
 

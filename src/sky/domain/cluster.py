@@ -176,7 +176,7 @@ class Buying:
 class ClusterView:
     """A cluster with its compute and its open jobs, oldest first: of those that wait in one state the first,
     and ``waiting_more`` that it is not alone. ``gpus``: on each node; ``machines``: nodes that are not over;
-    ``ready``: those that take work."""
+    ``ready``: those that take work; ``wanted``: how many its compute may have, where it is to have none."""
 
     id: str
     state: str
@@ -188,6 +188,7 @@ class ClusterView:
     jobs: tuple[JobView, ...]
     idling: Idling
     waiting_more: int = 0
+    wanted: int = 0
 
     @property
     def under_way(self) -> int:

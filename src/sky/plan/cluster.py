@@ -67,7 +67,12 @@ class Stop:
     """Give the cluster's machines back, and keep its disks."""
 
 
-Action = Bring | SetUp | Run | StopTasks | TakeDown | Stop | Fact
+@dataclass(frozen=True, slots=True)
+class WantNone:
+    """Have its compute want no machines: somebody else has changed how many it wants."""
+
+
+Action = Bring | SetUp | Run | StopTasks | TakeDown | Stop | WantNone | Fact
 
 
 def plan(view: ClusterView, now_us: int) -> Decision[Action]:
@@ -78,6 +83,8 @@ def plan(view: ClusterView, now_us: int) -> Decision[Action]:
         return _wait("it is down")
     if view.compute_state in (None, c.DELETING, c.DELETED):
         return _gone(view, now_us)
+    if view.wanted and view.compute_state in c.ACCEPTING:
+        return _do(WantNone(), f"it is {view.state}, and its compute wants machines")
     if view.state == k.STOPPING:
         if view.machines == 0:
             return _do(k.ClusterStopped(view.id), "its machines are gone")

@@ -11,12 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.cluster import JOBS_AND_SSH, ClusterView, Idling, JobView
+from sky.domain.cluster import JOBS_AND_SSH, STOPPED, STOPPING, ClusterView, Idling, JobView
 from sky.domain.cluster_job import INIT, RUNNING, SETTING_UP
 from sky.domain.job import StepView
 from sky.domain.node import READY
 from sky.store.prepared import Prepared, places, prepared
-from sky.store.rows import clusters
+from sky.store.rows import clusters, computes
 from sky.store.rows.jobs import step_of
 from sky.store.schema_requests import cluster_jobs
 from sky.store.sql import Row, literals
@@ -42,6 +42,7 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
         ready=states.count(READY),
         jobs=jobs,
         waiting_more=count - len(jobs),
+        wanted=_wanted(connection, row),
         idling=_idling(connection, row),
     )
 
@@ -78,6 +79,15 @@ def _job(connection: sa.Connection, row: Row) -> JobView:
 def _steps(connection: sa.Connection, ids: Sequence[str]) -> tuple[StepView, ...]:
     found = (step_of(connection, task_id) for task_id in ids)
     return tuple(step for step in found if step is not None)
+
+
+def _wanted(connection: sa.Connection, row: Row) -> int:
+    """How many machines the compute of a cluster may have that is to have none; 0 of any other."""
+    if row["state"] not in (STOPPING, STOPPED):
+        return 0
+    compute = computes.scale_of(connection, row["compute_id"])
+    wish: Mapping[str, Any] = {"desired": 0} if compute is None else compute["spec"]["nodes"]
+    return wish.get("max") or wish["desired"]
 
 
 def _idling(connection: sa.Connection, row: Row) -> Idling:
