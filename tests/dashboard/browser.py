@@ -67,7 +67,10 @@ class Browser:
     def tab(self, url: str) -> Tab:
         """A new tab for the daemon at ``url``."""
         made = httpx2.put(f"{self._url}/json/new?about:blank", trust_env=False, timeout=DEADLINE_S).json()
-        return Tab(connect(made["webSocketDebuggerUrl"], max_size=None, proxy=None, legacy=True), url)
+        return Tab(
+            connect(made["webSocketDebuggerUrl"], max_size=None, proxy=None, legacy=True, close_timeout=1),
+            url,
+        )
 
     def close(self) -> None:
         """End it."""
@@ -166,6 +169,11 @@ class Tab:
     def screen(self, size: dict[str, Any]) -> None:
         """Have the screen of that size."""
         self.send("Emulation.setDeviceMetricsOverride", **size)
+
+    def connected(self, whether: bool) -> None:
+        """Have it reach the daemon, or not."""
+        slow = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        self.send("Network.emulateNetworkConditions", offline=not whether, **slow)
 
     def scheme(self, word: str) -> None:
         """Have the reader prefer light or dark."""

@@ -31,6 +31,7 @@ RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
     "resultTypes": ["violations"],
 }
+AWAY = "The daemon does not answer. What is shown is from before"
 HARMLESS = "!window.hacked && !document.querySelector('main img, main script')"
 
 
@@ -85,7 +86,7 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
         (f"requests/{fleet.launched}", "succeeded"),
         ("launch", "Dry run: machine and price"),
         ("jobs", f"what={CANARY}"),
-        (f"jobs/{fleet.job}", CANARY),
+        (f"jobs/{fleet.job}", f"{CANARY}\n— succeeded —"),
         ("prices", CANARY),
         ("accounts", "they add up"),
         (f"accounts/{fleet.account}", CANARY),
@@ -161,6 +162,26 @@ def test_pages_that_look_again_for_a_minute_leave_nothing_behind(tab: Tab, fleet
     assert grown <= {"events"}, "what happens to machines goes on; what is looked at leaves nothing"
 
 
+def test_every_page_says_that_the_daemon_is_away_and_goes_on_when_it_is_back(tab: Tab, fleet: Fleet) -> None:
+    tab.send(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="const late = setTimeout; window.setTimeout = (act, ms) => late(act, ms / 20);",
+    )
+    tab.open("login")
+    tab.run(f"sessionStorage.setItem('sky.key', {fleet.customer.key!r})")
+    alone = ("launch", "console", "events", "login")
+    for page, words in pages(fleet):
+        tab.connected(False)
+        tab.go(page)
+        if page.partition("?")[0] not in alone:
+            tab.says("Waiting for the daemon.")
+            tab.says(AWAY)
+        tab.connected(True)
+        tab.says(words)
+        tab.until("document.getElementById('away').textContent === ''")
+    assert [error for error in tab.errors if "net::ERR_INTERNET_DISCONNECTED" not in error] == []
+
+
 def test_addresses_run_nothing(tab: Tab) -> None:
     for page in (
         f"clusters/{quote(CANARY, safe='')}",
@@ -184,7 +205,10 @@ def test_a_page_moves_by_itself_also_after_the_daemon_died(stranger: Tab, fleet:
     fleet.api.http.patch("/v1/computes/machines", json={"nodes": {"desired": 2}}, headers={"if-match": "*"})
     tab.says("Rank 1")
     fleet.daemon.kill()
+    tab.says(AWAY)
+    assert "Rank 1" in tab.text(), "what was shown stays"
     fleet.daemon.start()
+    tab.until("document.getElementById('away').textContent === ''")
     fleet.api.http.patch("/v1/computes/machines", json={"nodes": {"desired": 1}}, headers={"if-match": "*"})
     tab.until("document.querySelector('main .facts').innerText", lambda text: "1 of 1" in text)
     assert tab.run("window.stays") == 1, "it was not loaded again"

@@ -17,9 +17,23 @@ export class Refusal extends Error {
 
 export class Unreachable extends Error {
   constructor() {
-    super("the daemon does not answer; it is tried again");
+    super("the daemon does not answer; try again when it does");
     this.code = "unreachable";
   }
+}
+
+const NO_DAEMON = new Set([502, 503, 504]); // what a proxy answers, in no words of the daemon's
+const waiting = new Set();
+let away = false;
+
+/** Be told whenever the daemon goes away or comes back. */
+export const onAway = (tell) => waiting.add(tell);
+export const isAway = () => away;
+
+function answered(whether) {
+  if (away !== whether) return;
+  away = !whether;
+  for (const tell of waiting) tell(away);
 }
 
 export class Failed extends Error {
@@ -47,25 +61,30 @@ export async function open(method, path, { body, content, query, signal, headers
   const asked = new URLSearchParams(
     Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== ""),
   );
-  const told = { ...headers };
-  if (bearer) told.authorization = `Bearer ${bearer}`;
-  if (body !== undefined) told["content-type"] = "application/json";
-  if (content !== undefined) told["content-type"] = "application/gzip";
+  const sent = { ...headers };
+  if (bearer) sent.authorization = `Bearer ${bearer}`;
+  if (body !== undefined) sent["content-type"] = "application/json";
+  if (content !== undefined) sent["content-type"] = "application/gzip";
   let answer;
   try {
     answer = await fetch(asked.size ? `${path}?${asked}` : path, {
       method,
       signal,
-      headers: told,
+      headers: sent,
       body: body === undefined ? content : JSON.stringify(body),
       credentials: "same-origin",
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    answered(false);
     throw new Unreachable();
   }
+  const told = answer.ok ? null : await answer.json().catch(() => null);
+  const there = answer.ok || told !== null || !NO_DAEMON.has(answer.status);
+  answered(there);
+  if (!there) throw new Unreachable();
   if (answer.ok) return answer;
-  throw new Refusal(answer.status, await answer.json().catch(() => null));
+  throw new Refusal(answer.status, told);
 }
 
 export async function call(method, path, options) {
@@ -126,17 +145,23 @@ export async function* lines(method, path, options) {
   for await (const line of texts(await open(method, path, options))) if (line) yield JSON.parse(line);
 }
 
-/** Events of an answer in the form of Server-Sent Events: {id, name, data}; data null where an id stands alone. */
-export async function* events(path, options) {
-  let [id, name, data] = [null, null, null];
+/** Parts of an answer in the form of Server-Sent Events: {id, name, text}; text null where an id stands alone. */
+export async function* frames(path, options) {
+  let [id, name, said] = [null, null, []];
   for await (const line of texts(await open("GET", path, options))) {
     if (line === "") {
-      if (id !== null || data !== null) yield { id, name, data: data === null ? null : JSON.parse(data) };
-      [id, name, data] = [null, null, null];
+      if (id !== null || said.length) yield { id, name, text: said.length ? said.join("\n") : null };
+      [id, name, said] = [null, null, []];
     } else if (line.startsWith("id: ")) id = line.slice(4);
     else if (line.startsWith("event: ")) name = line.slice(7);
-    else if (line.startsWith("data: ")) data = line.slice(6);
+    else if (line.startsWith("data: ")) said.push(line.slice(6));
   }
+}
+
+/** The same, of data in JSON: {id, name, data}. */
+export async function* events(path, options) {
+  for await (const { id, name, text } of frames(path, options))
+    yield { id, name, data: text === null ? null : JSON.parse(text) };
 }
 
 /** Everything of a list in pages, up to `most`. */

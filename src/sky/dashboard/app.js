@@ -2,7 +2,7 @@
 // Decides: the links of the navigation, by role. Never: asks for what a view shows.
 // Follows: every view has an address of its own; what a view has begun ends when it is left.
 
-import { Refusal, Unreachable, get, token } from "./api.js";
+import { Refusal, Unreachable, get, isAway, onAway, token } from "./api.js";
 import { ago, button, h, moment, morph, say, wrong } from "./dom.js";
 import { begin, onMove } from "./live.js";
 import { account, accounts } from "./views/accounts.js";
@@ -24,6 +24,8 @@ const ROOT = "/dashboard";
 const LOOK_AGAIN_S = 10;
 const SETTLE_MS = 250;
 const QUIET_MS = 30000;
+const AWAY_MS = 2000;
+const LOADING_MS = 300;
 const ROLES = ["viewer", "user", "admin"];
 
 // [path, view, title, least role, group]; a path with a * stands for any part.
@@ -60,13 +62,14 @@ let health = null;
 let leaving = new AbortController();
 let stream = null;
 let streamed = "away";
+let current = null;
 
 export const may = (role) => role === null || (me !== null && ROLES.indexOf(me.role) >= ROLES.indexOf(role));
 
 /** What a view works with. */
 class Page {
-  constructor(parts, signal) {
-    Object.assign(this, { parts, signal, query: new URLSearchParams(location.search), shown: false });
+  constructor(parts, signal, title = null) {
+    Object.assign(this, { parts, signal, title, query: new URLSearchParams(location.search), shown: false });
     this.me = me;
     this.health = health;
     this.may = may;
@@ -143,9 +146,16 @@ class Page {
       return;
     }
     if (!(error instanceof Refusal || error instanceof Unreachable || error.code)) console.error(error);
-    if (!this.shown) this.show(error.status === 404 ? "Not here" : "Something went wrong", wrong(error));
-    else if (error instanceof Unreachable) state("waiting");
+    if (error instanceof Unreachable && isAway()) this.waits("Waiting for the daemon.");
+    else if (!this.shown) this.show(error.status === 404 ? "Not here" : "Something went wrong", wrong(error));
     else say(error.message);
+  }
+
+  /** Say why nothing is shown yet. */
+  waits(why) {
+    if (this.shown || this.signal.aborted) return;
+    const name = this.title ?? this.parts.at(-1) ?? "Skyfleet";
+    main.replaceChildren(h("h1", { tabindex: "-1" }, name), h("p", { class: "soft" }, why));
   }
 
   /** Do something that a button asked for, tell how it went, and look again. */
@@ -191,7 +201,8 @@ async function enter() {
   leaving = new AbortController();
   const parts = location.pathname.slice(ROOT.length).split("/").filter(Boolean).map(decodeURIComponent);
   const [, view, title, least] = found(parts.length ? parts : [""]) ?? [];
-  const page = new Page(parts, leaving.signal);
+  const page = new Page(parts, leaving.signal, title);
+  current = page;
   frame(parts[0] ?? "");
   side.querySelector("#menu")?.setAttribute("aria-expanded", "false");
   if (!view) {
@@ -214,11 +225,13 @@ async function enter() {
     return;
   }
   main.setAttribute("aria-busy", "true");
+  const slow = setTimeout(() => page.waits("Loading…"), LOADING_MS);
   try {
     await view(page);
   } catch (error) {
     page.fail(error);
   } finally {
+    clearTimeout(slow);
     if (page.signal === leaving.signal) main.removeAttribute("aria-busy");
   }
 }
@@ -317,8 +330,10 @@ export async function start(next) {
   } catch (error) {
     if (error instanceof Refusal && error.status === 401) token.set(null);
     else {
-      new Page([], leaving.signal).fail(error);
-      setTimeout(() => start(next), 3000);
+      const page = new Page([], leaving.signal);
+      page.fail(error);
+      if (!isAway()) setTimeout(() => start(next), AWAY_MS);
+      current = { shown: false, again: () => start(next) };
       return;
     }
     health = await get("/api/health").catch(() => null);
@@ -329,6 +344,23 @@ export async function start(next) {
   if (next !== undefined) go(next, true);
   else enter();
 }
+
+// While the daemon does not answer, every page says so; once it does, what is shown is looked at again, and what
+// could not be shown is begun anew.
+onAway((away) => {
+  const place = document.getElementById("away");
+  if (!away) {
+    place.replaceChildren();
+    if (current?.shown) current.again?.();
+    else if (me === null && current?.again) current.again();
+    else enter();
+    return;
+  }
+  const text = "The daemon does not answer. What is shown is from before; it is asked again every two seconds.";
+  place.replaceChildren(h("span", {}, text));
+  const ask = () => get("/api/health").catch(() => setTimeout(ask, AWAY_MS));
+  setTimeout(ask, AWAY_MS);
+});
 
 setInterval(() => {
   for (const one of document.querySelectorAll("time")) one.textContent = ago(moment(one.dateTime));

@@ -1,6 +1,6 @@
 // Paid jobs, as the customer whose key is given sees them, and what is sold.
 
-import { all, call, get, key, open, random } from "../api.js";
+import { all, call, frames, get, key, random } from "../api.js";
 import {
   Lines,
   between,
@@ -266,15 +266,24 @@ export async function job(page) {
 }
 
 async function output(page, path, log) {
-  const answer = await open("GET", `${path}/logs`, { query: { follow: true }, signal: page.signal });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let held = "";
-  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-    const parts = (held + piece.value).split("\n");
-    held = parts.pop();
-    for (const text of parts) log.add(text);
+  let place = "";
+  while (!page.signal.aborted) {
+    try {
+      const query = { follow: true, since: place };
+      for await (const { id, name, text } of frames(`${path}/logs`, { query, signal: page.signal })) {
+        place = id ?? place;
+        if (name === null && text !== null) log.add(text);
+        else if (name === "end") {
+          log.add(`— ${JSON.parse(text).status} —`, "note");
+          page.again();
+          return;
+        } else if (name === "error") throw new Error(JSON.parse(text).message);
+      }
+    } catch (error) {
+      if (error.code !== "unreachable") throw error;
+    }
+    await new Promise((later) => setTimeout(later, 1000));
   }
-  if (held) log.add(held);
 }
 
 export async function prices(page) {
