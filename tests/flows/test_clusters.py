@@ -456,6 +456,35 @@ async def test_a_launch_changes_the_size_where_that_is_asked_for(tmp_path: Path)
     world.close()
 
 
+async def test_a_rank_that_is_wanted_again_waits_until_its_old_disk_is_gone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    user = await up(world)
+    wide: list[str] = []
+    had: list[int] = []
+
+    async def meanwhile(_: str) -> None:
+        """The provider takes its time to remove the disk, and its rank is wanted again."""
+        world.cloud.disks.on_remove = None
+        wide.append(await user.launch(nodes=2, resize=True))
+        owned = (("clusters", clusters), ("computes", computes), ("nodes", nodes))
+        for _ in range(5):  # every other loop goes on
+            await world.runner.look(f"requests/{wide[0]}")
+            for loop, table in owned:
+                for row in world.rows(table):
+                    await world.runner.look(f"{loop}/{row['id']}")
+        had.append(len(world.cloud.alive()))
+
+    world.cloud.disks.on_remove = meanwhile
+    await user.launch(nodes=1, resize=True)
+    await world.settle(lambda: bool(had) and user.is_over(*wide)())
+    assert had == [1], "its disk might have been taken from under a machine"
+    await world.settle(lambda: len(world.cloud.alive()) == 2 and len(world.cloud.disks.names("test")) == 2)
+    assert len(world.cloud.disks.made) == 3
+    await do(user, "down")
+    assert nothing_is_left(world)
+    world.close()
+
+
 async def test_what_jobs_need_is_not_taken_away_by_a_change_of_size(tmp_path: Path) -> None:
     world = World(tmp_path)
     user = await up(world)

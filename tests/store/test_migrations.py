@@ -24,7 +24,8 @@ from tests.store.support import compute_row
 from sky.store import migrate, schema, schema_requests
 from sky.store.engine import make_engine
 from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
-from sky.store.rows import cluster_plans, clusters, requests
+from sky.store.rows import cluster_plans, clusters, nodes, requests
+from sky.store.views.standing import standing
 
 RELEASED = "0004"
 """From this schema on, a step lets the daemons of the schema before it work on."""
@@ -247,7 +248,7 @@ LOOKED_FOR: dict[str, Callable[[sa.Connection], Any]] = {
     "requests of a cluster": lambda c: requests.open_of(c, "clu_1"),
     "requests by a prefix": lambda c: requests.matching(c, "01m8"),
     "requests to forget": lambda c: c.execute(requests.ended_before(5, 9)).all(),
-    "open jobs of a cluster": lambda c: clusters.jobs(c, "clu_1", 9, open_only=True),
+    "open jobs of a cluster": lambda c: list(clusters.open_jobs(c, "clu_1")),
     "what is asked of a name": lambda c: requests.unbegun(c, "dev"),
     "a cluster by its name": lambda c: clusters.named(c, "dev"),
     "clusters by their names": lambda c: clusters.live(c, None, ["dev", "prod"], 9),
@@ -277,6 +278,24 @@ def test_what_is_open_is_found_without_reading_all_that_ever_was(tmp_path: Path,
     assert all(step.startswith("SEARCH") for step in steps), steps
     everything = [step for step in steps if "autoindex" in step and step.endswith("(cluster_id=?)")]
     assert everything == [], "it reads those that ended too"
+
+
+def test_nodes_that_are_over_are_not_read_to_count_the_others(tmp_path: Path) -> None:
+    upgrade(f"sqlite:///{tmp_path / 'sky.db'}")
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'sky.db'}")
+    said: list[str] = []
+    with engine.connect() as connection:
+        driver: Any = connection.connection.dbapi_connection
+        driver.set_trace_callback(said.append)
+        standing(connection, 5)
+        nodes.machines_of(connection, "prv_1")
+        driver.set_trace_callback(None)
+        plans = [
+            connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all() for text in said if "nodes" in text
+        ]
+    engine.dispose()
+    assert len(plans) == 2
+    assert all("ix_nodes_not_over" in plan[0].detail for plan in plans), plans
 
 
 def test_the_first_step_can_be_taken_back(tmp_path: Path) -> None:

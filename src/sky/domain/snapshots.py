@@ -49,7 +49,8 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """The disk of a rank, and where machines with it can be bought. ``used``: a machine has had it."""
+    """The disk of a rank, and where machines with it can be bought. ``used``: a machine has had it;
+    ``going``: its provider was, or is about to be, asked to remove it."""
 
     name: str
     rank: int
@@ -57,6 +58,7 @@ class DiskView:
     instance_type: str
     region: str | None
     used: bool
+    going: bool = False
 
 
 @dataclass(frozen=True, slots=True)

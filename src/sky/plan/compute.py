@@ -160,7 +160,7 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
     actions.extend(
         RemoveDisk(disk.name)
         for disk in view.disks
-        if disk.rank >= view.disks_wanted and disk.rank not in at_work
+        if disk.going or (disk.rank >= view.disks_wanted and disk.rank not in at_work)
     )
     if len(former) > len(replaced):
         why += f"; {len(former) - len(replaced)} of the definition before stay until one of this is ready"

@@ -38,6 +38,7 @@ LEASE_MARGIN_PART = 8
 """How much longer than an agent's lease we wait before taking it for granted that it has ended itself: so
 long, and a part of the lease: our clock runs up to a tenth faster while it follows one that was set."""
 OFFERS_WAIT_US = 1_000_000
+DISK_WAIT_US = 1_000_000
 OFFERS_PATIENCE_US = 10_000_000
 """For how long a provider that is asked for its offers keeps those of others from being taken."""
 COMING = "coming"
@@ -93,6 +94,8 @@ def plan(case: NodeCase, now_us: int) -> Decision[Action]:
 
 def _choose(case: NodeCase, now_us: int) -> Decision[Action]:
     node = case.node
+    if case.disk is not None and case.disk.going:
+        return Decision((), now_us + DISK_WAIT_US, "waits until the former disk of its rank is removed")
     case = replace(case, sources=tuple(_as_known(one, case.listening_us, now_us) for one in case.sources))
     still = _refused(case, now_us)
     refused = frozenset(still)

@@ -1,8 +1,9 @@
 """Removes the disks that nothing wants any more, one at a time.
 
 Decides: that a disk goes once its compute does not want it and no node of its rank is left. Never: removes
-one that a machine may still use. Follows: its row stays until the provider has answered, so that a disk whose
-removal nobody saw is asked for again; removing what is gone is done.
+one that a machine may still use, or may yet be given: that it goes is written down before its provider is
+asked, and a rank that is wanted again waits until it is gone. Follows: its row stays until the provider has
+answered, so that a disk whose removal nobody saw is asked for again; removing what is gone is done.
 """
 
 from __future__ import annotations
@@ -45,10 +46,8 @@ class Disks(OuterLoop):
         case = await self._db.read(lambda connection: disks.case(connection, key_id))
         if case is None:
             return Done("there is no such disk any more")
-        if case.wanted:
-            return Done("its compute wants it")
-        if case.held:
-            return Done("a machine may still use it")
+        if not case.going:
+            return _kept(case) or Done("it is to be removed", None, lambda tx: _let_go(tx, key_id))
         try:
             keeper = keeper_of(await self._pool.get(case.row["provider_id"]))
             if keeper is not None:
@@ -77,6 +76,20 @@ class Disks(OuterLoop):
         return Done(message, self._clock.now_us() + AGAIN_US, write)
 
 
+def _kept(case: DiskCase) -> Done | None:
+    if case.wanted:
+        return Done("its compute wants it")
+    return Done("a machine may still use it") if case.held else None
+
+
+def _let_go(tx: Tx, name: str) -> None:
+    """It goes, unless its rank is wanted again by now."""
+    case = disks.case(tx.connection, name)
+    if case is not None and _kept(case) is None:
+        disks.let_go(tx, name)
+    tx.touch(f"disks/{name}")
+
+
 def _removed(tx: Tx, case: DiskCase) -> None:
-    if disks.remove(tx, case.row["name"], case.row["node_id"]):
-        tx.touch(f"computes/{case.row['compute_id']}")
+    disks.remove(tx, case.row["name"])
+    tx.touch(f"computes/{case.row['compute_id']}")

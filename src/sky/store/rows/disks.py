@@ -19,17 +19,21 @@ from sky.domain.snapshots import DiskView
 from sky.store.prepared import inserted, prepared
 from sky.store.schema import computes, disks, nodes
 from sky.store.sql import Row, literals, one
-from sky.store.tx import Tx
+from sky.store.tx import ConflictError, Tx
+
+GOING = "-"
+"""Stands in the place of the node of a disk that is being removed: from then on nobody is promised it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskCase:
     """A disk, and what decides whether it goes: ``wanted`` by its compute, ``held`` by a node that is not
-    over."""
+    over; ``going`` once that is decided."""
 
     row: Row
     wanted: bool
     held: bool
+    going: bool
 
 
 def name_of(compute_id: str, rank: int) -> str:
@@ -57,6 +61,7 @@ def view_of(row: Row) -> DiskView:
         instance_type=row["instance_type"],
         region=row["region"],
         used=row["used"],
+        going=row["node_id"] == GOING,
     )
 
 
@@ -77,7 +82,8 @@ def case(connection: sa.Connection, name: str) -> DiskCase | None:
         .limit(1)
     )
     wanted = compute["state"] in ACCEPTING and row["rank"] < (compute["disks"] or 0)
-    return DiskCase(row, wanted, connection.execute(holders).first() is not None)
+    held = connection.execute(holders).first() is not None
+    return DiskCase(row, wanted, held, row["node_id"] == GOING)
 
 
 def known(connection: sa.Connection, names: Sequence[str]) -> set[str]:
@@ -94,6 +100,9 @@ def hold(tx: Tx, compute_id: str, rank: int, node_id: str, offer: Offer) -> None
     """A node will be given the disk of its rank: the one that is there, or a new one."""
     name = name_of(compute_id, rank)
     known = _ONE.first(tx.connection, {"b_name": name})
+    if known is not None and known["node_id"] == GOING:
+        msg = f"disk {name} is being removed, and cannot be promised to {node_id}"
+        raise ConflictError(msg)
     if known is not None and known["used"]:
         _HAND_OVER.run(tx.connection, {"b_name": name, "b_node": node_id})
         return
@@ -122,10 +131,14 @@ def give_up(tx: Tx, name: str, node_id: str) -> None:
     _GIVE_UP.run(tx.connection, {"b_name": name, "b_node": node_id})
 
 
-def remove(tx: Tx, name: str, node_id: str) -> bool:
-    """It is gone; False when another node was promised it meanwhile."""
-    gone = sa.delete(disks).where(disks.c.name == name, disks.c.node_id == node_id)
-    return tx.connection.execute(gone).rowcount == 1
+def let_go(tx: Tx, name: str) -> None:
+    """It will be removed, and is promised to nobody any more."""
+    _HAND_OVER.run(tx.connection, {"b_name": name, "b_node": GOING})
+
+
+def remove(tx: Tx, name: str) -> None:
+    """It is gone."""
+    _DROP.run(tx.connection, {"b_name": name})
 
 
 _THAT_ONE = disks.c.name == sa.bindparam("b_name")
