@@ -60,7 +60,7 @@ def _own(unit: Services, agents: int) -> Iterator[Family]:
 def _all(there: Standing) -> Iterator[Family]:
     """Of the whole deployment."""
     yield gauge("sky_computes", "Computes that are not deleted.", there.computes, "state")
-    yield gauge("sky_nodes", "Nodes, now and before, of computes that are not deleted.", there.nodes, "state")
+    yield gauge("sky_nodes", "Nodes that are not over.", there.nodes, "state")
     yield gauge("sky_calls", "Calls that are not over: queued, or in a node's hands.", there.calls, "state")
     yield gauge("sky_requests", "Requests that are not over.", there.requests, "state")
     yield gauge("sky_clusters", "Clusters that are not removed.", there.clusters, "state")

@@ -144,6 +144,8 @@ sa.Index(
     sqlite_where=_holds_rank,
     postgresql_where=_holds_rank,
 )
+_open = nodes.c.state.not_in(("deleted", "failed"))
+sa.Index("ix_nodes_not_over", nodes.c.provider_id, nodes.c.state, sqlite_where=_open, postgresql_where=_open)
 
 disks = sa.Table(
     "disks",

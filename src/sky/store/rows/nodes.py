@@ -84,7 +84,7 @@ def sellers(connection: sa.Connection, compute_ids: Sequence[str]) -> list[str]:
 def machines_of(connection: sa.Connection, provider_id: str) -> int:
     """How many nodes that are not over have, or may have, a machine of that provider."""
     query = sa.select(sa.func.count()).where(
-        nodes.c.provider_id == provider_id, nodes.c.state.not_in(sorted(n.FINAL))
+        nodes.c.provider_id == provider_id, nodes.c.state.not_in(literals(n.FINAL))
     )
     return connection.execute(query).scalar_one()
 

@@ -47,7 +47,7 @@ class Standing:
 def standing(connection: sa.Connection, now_us: int) -> Standing:
     """What there is now."""
     live = computes.c.state.in_(literals(c.LIVE))
-    of_live = nodes.join(computes, computes.c.id == nodes.c.compute_id)
+    nodes_there = nodes.c.state.not_in(literals(n.FINAL))
     open_jobs = _by(connection, jobs.c.state, JOB_IS_UNSETTLED, job.LIVE)
     keys_due: Counter[str] = Counter()
     lag_s: dict[str, float] = {}
@@ -57,7 +57,7 @@ def standing(connection: sa.Connection, now_us: int) -> Standing:
         lag_s.setdefault(loop, (now_us - due_us) / SECOND_US)
     return Standing(
         computes=_by(connection, computes.c.state, live, c.LIVE),
-        nodes=_by(connection, nodes.c.state, live, n.STATES, of_live),
+        nodes=_by(connection, nodes.c.state, nodes_there, [one for one in n.STATES if one not in n.FINAL]),
         calls={
             "queued": _count(connection, executions, IS_WAITING),
             "on_node": _count(connection, executions, IS_ON_NODE),
@@ -81,11 +81,9 @@ def _by(
     column: Any,
     which: sa.ColumnElement[bool],
     usual: Iterable[str],
-    table: Any = None,
 ) -> Counts:
     """How many there are by state; the usual states are told with 0 too."""
-    query = sa.select(column, sa.func.count()).select_from(column.table if table is None else table)
-    found = connection.execute(query.where(which).group_by(column)).all()
+    found = connection.execute(sa.select(column, sa.func.count()).where(which).group_by(column)).all()
     return dict.fromkeys(usual, 0.0) | {state: float(many) for state, many in found}
 
 
