@@ -68,6 +68,20 @@ async def test_a_job_is_charged_by_the_machine_it_ran_on_and_no_other_of_its_com
     world.close()
 
 
+@pytest.mark.parametrize("many", [1, 3])
+async def test_a_cluster_has_as_many_nodes_as_it_was_launched_with(tmp_path: Path, many: int) -> None:
+    """Somebody resized the compute of a cluster: what needed all of its nodes waited for them for ever."""
+    world = World(tmp_path)
+    user = await up(world)
+    [compute], more = world.rows(computes), v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=many))
+    await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], more, None, world.rules))
+    await world.settle(user.is_over(await user.launch()))
+    await world.settle(user.jobs_are("SUCCEEDED", "SUCCEEDED"))
+    await world.settle(lambda: world.states(nodes).count("ready") == 2 == len(world.cloud.alive()))
+    assert state_of(world) == "UP"
+    world.close()
+
+
 @pytest.mark.parametrize("state", ["STOPPING", "STOPPED"])
 async def test_a_cluster_that_is_stopped_gets_no_machines_behind_its_back(tmp_path: Path, state: str) -> None:
     """Somebody resized the compute of a cluster that was stopping: the stop waited for its end for ever."""

@@ -176,7 +176,7 @@ class Buying:
 class ClusterView:
     """A cluster with its compute and its open jobs, oldest first: of those that wait in one state the first,
     and ``waiting_more`` that it is not alone. ``gpus``: on each node; ``machines``: nodes that are not over;
-    ``ready``: those that take work; ``wanted``: how many its compute may have, where it is to have none."""
+    ``ready``: those that take work; ``wanted``: how many nodes its compute may have."""
 
     id: str
     state: str
@@ -188,7 +188,7 @@ class ClusterView:
     jobs: tuple[JobView, ...]
     idling: Idling
     waiting_more: int = 0
-    wanted: int = 0
+    wanted: int | None = None
 
     @property
     def under_way(self) -> int:

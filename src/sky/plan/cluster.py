@@ -68,11 +68,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class WantNone:
-    """Have its compute want no machines: somebody else has changed how many it wants."""
+class Want:
+    """Have its compute want so many machines: somebody else has changed how many it wants."""
+
+    count: int
 
 
-Action = Bring | SetUp | Run | StopTasks | TakeDown | Stop | WantNone | Fact
+Action = Bring | SetUp | Run | StopTasks | TakeDown | Stop | Want | Fact
 
 
 def plan(view: ClusterView, now_us: int) -> Decision[Action]:
@@ -83,8 +85,9 @@ def plan(view: ClusterView, now_us: int) -> Decision[Action]:
         return _wait("it is down")
     if view.compute_state in (None, c.DELETING, c.DELETED):
         return _gone(view, now_us)
-    if view.wanted and view.compute_state in c.ACCEPTING:
-        return _do(WantNone(), f"it is {view.state}, and its compute wants machines")
+    due = 0 if view.state in (k.STOPPING, k.STOPPED) else view.num_nodes
+    if view.wanted not in (None, due) and view.compute_state in c.ACCEPTING:
+        return _do(Want(due), f"its compute wants {view.wanted} nodes, and it is {view.state} with {due}")
     if view.state == k.STOPPING:
         if view.machines == 0:
             return _do(k.ClusterStopped(view.id), "its machines are gone")

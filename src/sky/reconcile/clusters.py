@@ -51,8 +51,8 @@ def _do(tx: Tx, row: Row, action: plan.Action) -> None:
             verbs.cancel_job(tx, _job(tx, job_id), error)
         case plan.Stop():
             cluster_power.let_go(tx, row, "its cluster was idle for as long as it may, and was stopped")
-        case plan.WantNone():
-            cluster_power.want(tx, row["compute_id"], 0)
+        case plan.Want(count):
+            cluster_power.want(tx, row["compute_id"], count)
         case plan.TakeDown():
             if row["removed_us"] is None:
                 verbs.take_down(tx, row)

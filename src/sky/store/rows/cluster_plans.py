@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.cluster import JOBS_AND_SSH, STOPPED, STOPPING, ClusterView, Idling, JobView
+from sky.domain.cluster import JOBS_AND_SSH, ClusterView, Idling, JobView
 from sky.domain.cluster_job import INIT, RUNNING, SETTING_UP
 from sky.domain.job import StepView
 from sky.domain.node import READY
@@ -42,7 +42,7 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
         ready=states.count(READY),
         jobs=jobs,
         waiting_more=count - len(jobs),
-        wanted=_wanted(connection, row),
+        wanted=_wanted(connection, row["compute_id"]),
         idling=_idling(connection, row),
     )
 
@@ -81,12 +81,11 @@ def _steps(connection: sa.Connection, ids: Sequence[str]) -> tuple[StepView, ...
     return tuple(step for step in found if step is not None)
 
 
-def _wanted(connection: sa.Connection, row: Row) -> int:
-    """How many machines the compute of a cluster may have that is to have none; 0 of any other."""
-    if row["state"] not in (STOPPING, STOPPED):
-        return 0
-    compute = computes.scale_of(connection, row["compute_id"])
-    wish: Mapping[str, Any] = {"desired": 0} if compute is None else compute["spec"]["nodes"]
+def _wanted(connection: sa.Connection, compute_id: str) -> int | None:
+    compute = computes.scale_of(connection, compute_id)
+    if compute is None:
+        return None
+    wish: Mapping[str, Any] = compute["spec"]["nodes"]
     return wish.get("max") or wish["desired"]
 
 
