@@ -55,8 +55,8 @@ NOUNS = {
 }  # fmt: skip
 BELOW = {
     ("admin", "account"): [
-        "create", "list", "get", "topup", "credit", "refund", "enable", "disable", "suspend", "resume", "close",
-        "limit", "statement",
+        "create", "list", "get", "topup", "credit", "refund", "enable", "disable", "suspend", "resume",
+        "close", "limit", "statement",
     ],
     ("admin", "key"): ["create", "list", "revoke"],
     ("admin", "ledger"): ["verify"],

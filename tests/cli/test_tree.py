@@ -6,6 +6,8 @@ Never: runs one. Follows: a program can read every list, say yes beforehand, and
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tests.cli.conftest import Sky
 from sky.cli.app import tree
 from sky.cli.nouns import NOUNS
 
+SOURCE = Path(__file__).parents[2] / "src" / "sky"
 LISTING = {
     "list",
     "ls",
@@ -35,7 +38,7 @@ FOR_A_SHELL = "completion show"
 """Prints a script, which is what its reader reads."""
 DESTROYING = {
     "stop", "down", "cancel", "compute delete", "storage delete", "api cancel", "admin account close",
-    "admin key revoke", "provider remove", "token revoke", "user delete",
+    "admin account refund", "admin key revoke", "provider remove", "token revoke", "user delete",
 }  # fmt: skip
 BUYING = {"launch", "exec", "start", "compute create", "compute resize", "job submit"}
 DRY = BUYING | {"stop", "down", "compute delete", "storage delete", "admin gc"}
@@ -80,6 +83,44 @@ def test_what_destroys_can_be_told_yes(words: str) -> None:
 @pytest.mark.parametrize("words", sorted(DRY))
 def test_what_buys_or_destroys_can_be_tried_without_doing_it(words: str) -> None:
     assert "--dry-run" in COMMANDS[words]
+
+
+def said() -> Iterator[tuple[str, str]]:
+    """Every text that the product may say, with `{}` for what stands in it, and where it is."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "`sky " in source else ():
+            where = f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 0)}"
+            match node:
+                case ast.JoinedStr(parts):
+                    yield where, "".join(str(getattr(part, "value", "")) for part in map(_constant, parts))
+                case ast.Constant(str(text)):
+                    yield where, text
+
+
+def _constant(part: ast.expr) -> ast.Constant:
+    return part if isinstance(part, ast.Constant) else ast.Constant("{}")
+
+
+def test_a_command_that_is_named_anywhere_exists() -> None:
+    named = {
+        (found[1], where) for where, text in said() for found in re.finditer(r"`sky ([a-z][^`|]*)`", text)
+    }
+    assert len(named) > 200
+    wrong: list[tuple[str, str]] = []
+    for line, where in sorted(named):
+        before = re.match(r"(?:[a-z-]+ ?)*", line)
+        words = before[0].split() if before else []
+        known = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
+        command = next((name for name in known if name in COMMANDS), None)
+        options = set(re.findall(r" (--[a-z-]+)", line)) - {"--help"}
+        if command is None:
+            # A word that has commands below it, or one of those that stands for what was typed.
+            if "{}" not in line and not any(name.startswith(f"{' '.join(words)} ") for name in COMMANDS):
+                wrong.append((line, where))
+        elif command != "run" and not options <= COMMANDS[command]:
+            wrong.append((line, where))
+    assert not wrong
 
 
 def test_an_option_has_one_meaning() -> None:

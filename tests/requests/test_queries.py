@@ -217,7 +217,8 @@ def test_check_tries_each_provider_and_says_what_to_do(api: Api) -> None:
     assert local["regions"] == ["local"]
     assert not gcp["enabled"]
     assert "no provider of that kind" in gcp["reason"]
-    assert rows["ssh"]["hint"].startswith("`sky provider add NAME --kind ssh` adds one; ")
+    assert rows["ssh"]["hint"].startswith("`sky provider add NAME --hosts FILE` adds the machines ")
+    assert "`--credential NAME=VALUE` gives it any of: private_key, " in rows["ssh"]["hint"]
     assert api.do("enabled_clouds") == ["local"]
     assert api.do("enabled_clouds", expand=True) == ["local/local"]
     told = api.http.get("/enabled_clouds", params={"expand": "true"}).json()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sky.domain import price_list
-from sky.domain.provider import Rules
+from sky.domain.provider import KindInfo, Rules
 from sky.domain.request_errors import RequestFailure
 from sky.kit.nearby import hint
 from sky.store.rows import providers
@@ -87,6 +87,18 @@ def _provider(tx: Tx, row: Row, *, verbose: bool) -> InfraRecord:
     )
 
 
+def how_to_add(info: KindInfo) -> str:
+    """The command that adds a provider of a kind, with what it has to be given and what it can."""
+    needs = info.check_config({})
+    if needs is not None and needs.startswith("config.hosts:"):
+        told = "`sky provider add NAME --hosts FILE` adds the machines that a YAML file lists below `hosts:`"
+    else:
+        told = f"`sky provider add NAME --kind {info.kind}` adds one" + (f" ({needs})" if needs else "")
+    if info.credential_fields:
+        told += f"; `--credential NAME=VALUE` gives it any of: {', '.join(info.credential_fields)}"
+    return told
+
+
 def _absent(infra: str, rules: Rules) -> InfraRecord:
     info = rules.kinds.get(infra)
     if info is None:
@@ -94,7 +106,5 @@ def _absent(infra: str, rules: Rules) -> InfraRecord:
         told = f"this server can use {', '.join(sorted(rules.kinds))}"
     else:
         reason = "no provider of that kind was added"
-        told = f"`sky provider add NAME --kind {infra}` adds one"
-        if info.credential_fields:
-            told += f"; credentials it can be given: {', '.join(info.credential_fields)}"
+        told = how_to_add(info)
     return InfraRecord(infra=infra, enabled=False, reason=reason, hint=told)

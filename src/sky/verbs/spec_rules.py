@@ -83,7 +83,7 @@ def _check_plugin(plugin: v1.PluginRef, field: str, earlier: list[str]) -> None:
 
 def _check_secrets(spec: v1.ComputeSpec) -> None:
     for field, why in secrets.find(msgspec.to_builtins(spec), "spec"):
-        instead = "put credentials on a provider (POST /v1/providers) or into the environment of the node"
+        instead = "put credentials on a provider (`sky provider add`) or into the environment of the node"
         if field.startswith("spec.image.pip"):
             instead = f"leave it out: {INDEX_LOGIN}"
         msg = f"{field}: {why}, and a spec is served back to whoever reads it; {instead}"
@@ -108,7 +108,7 @@ def ensure_default(tx: Tx, kind: str, rules: Rules) -> None:
         return
     info = rules.kinds[kind]
     if info.credential_fields:
-        msg = f"no provider of kind {kind!r} was added yet; add one with its credentials: POST /v1/providers"
+        msg = f"no provider of kind {kind!r} was added yet; add one: `sky provider add`, POST /v1/providers"
         raise UnsupportedProvider(msg, details={"provider": kind})
     # The name may be taken by a provider of another kind; then the kind's own is found by its kind alone.
     taken = providers.named(tx.connection, kind)
