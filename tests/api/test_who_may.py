@@ -49,6 +49,7 @@ TABLE = {
         DELETE /admin/v1/keys/{key_id}
         PATCH /admin/v1/keys/{key_id}
         GET /admin/v1/ledger/audit
+        GET /admin/v1/settings
         GET /admin/v1/webhooks/{webhook_id}
         PATCH /admin/v1/webhooks/{webhook_id}
         GET /admin/v1/webhooks/{webhook_id}/deliveries

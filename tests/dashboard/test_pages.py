@@ -92,7 +92,7 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
         (f"accounts/{fleet.account}", CANARY),
         (f"accounts/{fleet.account}/webhooks/{fleet.webhook}", "Connect call failed"),
         ("users", "sky user create ada"),
-        ("settings", "What the loops decided last"),
+        ("settings", "SKY_WEBHOOK_LOOPBACK"),
         ("login", "An admin makes one with"),
     ]
 

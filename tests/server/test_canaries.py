@@ -99,6 +99,7 @@ SHOWN = (
     "/users",
     "/users/tokens",
     "/admin/v1/accounts/acme/keys",
+    "/admin/v1/settings",
     "/metrics",
 )
 AT_REST = {"task"}

@@ -23,6 +23,7 @@ from sky.api import dashboard, errors, metrics
 from sky.api.admin import accounts, sold
 from sky.api.admin import catalogue as admin_catalogue
 from sky.api.admin import garbage as admin_garbage
+from sky.api.admin import settings as admin_settings
 from sky.api.admin import webhooks as admin_webhooks
 from sky.api.agent import blobs as agent_blobs
 from sky.api.agent import connect, meet
@@ -158,6 +159,7 @@ def build_app(unit: Services) -> Guard:
             *admin_catalogue.ROUTES,
             *admin_garbage.ROUTES,
             *sold.ROUTES,
+            *admin_settings.ROUTES,
             *admin_webhooks.ROUTES,
             *agent_blobs.ROUTES,
             *connect.ROUTES,

@@ -18,6 +18,7 @@ from sky.api.masking import Masking
 from sky.api.meeting import Meetings
 from sky.api.selling import Selling, nothing_sold
 from sky.api.traffic import Traffic
+from sky.api.unwritten import Unwritten
 from sky.domain.keeping import USUAL, Keeping
 from sky.domain.provider import Rules
 from sky.domain.user import USER, Role
@@ -28,6 +29,7 @@ from sky.kit.version import CLIENT_RELEASE, VERSION
 from sky.store.blobs import Blobs
 from sky.store.db import Database
 from sky.store.events import Hub
+from sky.wire.admin import Setting
 from sky.wire.requests import API_VERSION, MIN_COMPATIBLE_API_VERSION
 
 Network = IPv4Network | IPv6Network
@@ -49,7 +51,7 @@ class ApiSettings:
     ``owner_uid`` may bring, beside the tokens of users. ``spool`` is where a body is kept while it goes to
     several nodes. ``proxies`` are where a proxy may be (``behind_proxy``) that says who asks; whom it names
     is made a user of ``default_role``. ``log_file`` is where the daemon's own log is read. ``metrics_open``
-    and ``metrics_token`` say who may read ``/metrics`` beside admins.
+    and ``metrics_token`` say who may read ``/metrics`` beside admins. ``told`` is what an admin is shown.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -69,6 +71,7 @@ class ApiSettings:
     log_file: Path | None = None
     metrics_open: bool = False
     metrics_token: str | None = None
+    told: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,5 +96,6 @@ class Services:
     masking: Masking = field(default_factory=Masking)
     keeping: Keeping = USUAL
     traffic: Traffic = field(default_factory=Traffic)
+    unwritten: Unwritten = field(default_factory=Unwritten)
     counted: Callable[[], Iterable[Family]] = tuple
     loops: Mapping[str, str] = field(default_factory=dict[str, str])

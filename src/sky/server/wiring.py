@@ -54,6 +54,7 @@ from sky.server.keys import Keys
 from sky.server.listing import Listing
 from sky.server.selling import bridge_of, sealing_of, selling_of
 from sky.server.settings import Settings
+from sky.server.telling import told
 from sky.store.blobs import Blobs
 from sky.store.commits import Committed
 from sky.store.db import Database
@@ -355,6 +356,7 @@ def faces_of(settings: Settings, keys: Keys, base_url: Callable[[], str]) -> Api
         log_file=settings.home / "server.log",
         metrics_open=settings.metrics_open,
         metrics_token=settings.metrics_token,
+        told=told(settings),
     )
 
 

@@ -265,6 +265,22 @@ class CatalogueStatus(Answer, frozen=True):
     error: str | None = None
 
 
+class Setting(Answer, frozen=True):
+    """A setting of the daemon. ``value`` null: it is not set; of one that lets in, only whether it is."""
+
+    name: str
+    variable: str
+    value: str | None
+    is_default: bool
+    about: str
+
+
+class SettingList(Answer, frozen=True):
+    """Every setting, in the order of its table."""
+
+    items: tuple[Setting, ...]
+
+
 class Garbage(Answer, frozen=True):
     """What may be removed of one kind. ``bytes``: of content, where that is what goes."""
 

@@ -5,6 +5,27 @@ import { empty, facts, h, section, state, table, time } from "../dom.js";
 
 const DECISIONS = 100;
 
+const settingTable = (label, found) =>
+  table(
+    label,
+    [
+      ["Setting", (one) => h("code", { title: one.about }, one.variable), "fit"],
+      ["Value", (one) => one.value ?? "not set", "wide"],
+      ["What it does", (one) => one.about, "wide"],
+    ],
+    found,
+    (one) => one.name,
+  );
+
+/** Those that were set, and behind a click all others. */
+function settingsOf(found) {
+  const [own, usual] = [found.filter((one) => !one.is_default), found.filter((one) => one.is_default)];
+  return [
+    settingTable("Settings that were set", own),
+    h("details", { "data-key": "usual" }, h("summary", {}, `${usual.length} as they come`), settingTable("As they come", usual)),
+  ];
+}
+
 export async function settings(page) {
   await page.watch(
     async () => {
@@ -21,12 +42,13 @@ export async function settings(page) {
         page.show("Health and settings", basics);
         return;
       }
-      const [ready, dependencies, loops, providers, kinds] = await Promise.all([
+      const [ready, dependencies, loops, providers, kinds, { items: held }] = await Promise.all([
         get("/v1/health/ready", {}, page.signal).catch((error) => ({ ready: false, error })),
         get("/v1/health/dependencies", {}, page.signal).catch(() => ({})),
         get("/v1/loops", {}, page.signal),
         all("/v1/providers", {}, { signal: page.signal }),
         get("/v1/provider-kinds", {}, page.signal),
+        get("/admin/v1/settings", {}, page.signal),
       ]);
       page.show(
         "Health and settings",
@@ -64,6 +86,7 @@ export async function settings(page) {
                 "sky provider add local --name here",
               ),
         ),
+        section("Settings", ...settingsOf(held)),
         section(
           "What the loops decided last",
           h("p", { class: "soft" }, "Of one thing: sky why <its id>"),
