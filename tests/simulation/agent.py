@@ -25,7 +25,6 @@ _decoder: msgspec.msgpack.Decoder[wire.FromDaemon] = msgspec.msgpack.Decoder(wir
 REFUSED, OVER = 4403, 4000 + 403
 LOST_S = 12.0
 RETRY_S = (0.2, 1.0, 5.0)
-FIRST_LEASE_S = 120.0
 STOP_S = 0.2
 
 
@@ -45,7 +44,7 @@ class Truth:
 class SimAgent:
     """One machine's agent. Everything it does is a timer; it dies with its machine."""
 
-    def __init__(self, world: World, node_id: str) -> None:
+    def __init__(self, world: World, node_id: str, first_lease_s: float) -> None:
         self.world = world
         self.node_id = node_id
         self.boots = 1
@@ -53,13 +52,15 @@ class SimAgent:
         self.cut = False
         self.deaf = False
         self.ended_itself = False
+        self.served = False
+        """Whether a daemon has welcomed this process: before, it has nothing that it could run."""
         self.daemon: Any = None
         self.line: Line | None = None
         self._loop = world.loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._heard_s = self._begun_line_s = self._loop.time()
         self._welcomed = False
-        self._lease_s = FIRST_LEASE_S
+        self._lease_s = first_lease_s
         self._ping_s = 4.0
         self._failures = 0
         self._refused = 0
@@ -95,6 +96,7 @@ class SimAgent:
         for execution in list(self.running):
             self._ends(execution, "lost")
         self._forget()
+        self.served = False
         self.boots += 1
         for execution, outcome in self.journal.items():
             lost = wire.Outcome(execution=execution, state="indeterminate", seconds=0.0, ago_s=0.0)
@@ -207,7 +209,8 @@ class SimAgent:
         match _decoder.decode(content):
             case wire.Welcome() as welcome:
                 self._lease_s, self._ping_s = welcome.lease_seconds, welcome.ping_seconds
-                self._welcomed, self._failures, self._refused = True, 0, 0
+                self._welcomed, self.served = True, True
+                self._failures = self._refused = 0
                 self._watch()
                 self._ping()
                 self._was_heard(welcome.heard)

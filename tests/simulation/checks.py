@@ -181,7 +181,7 @@ class Checks:
 
     def _fences(self) -> Iterator[str]:
         """What is fenced surely runs nothing, and no two machines could be at work as one rank."""
-        live = {one.node_id for one in self.world.live_agents()}
+        live = {one.node_id for one in self.world.live_agents() if one.served}
         ready: dict[tuple[str, int], list[str]] = defaultdict(list)
         for row_id, state, fenced, compute, rank in self.world.query(
             "SELECT id, state, fenced_us, compute_id, rank FROM nodes WHERE ready_us IS NOT NULL"

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from tests.flows.test_jobs import FREE, SKU, STEP_OF
 from tests.simulation.acts import FOR_EVER_S, Act, Clients
-from tests.simulation.checks import SECOND_MICRO
+from tests.simulation.checks import SECOND_MICRO, Checks
 from tests.simulation.world import Answer, World
 
 from sky.domain.job_errors import JobRefused
@@ -113,6 +113,10 @@ def seconds_allowed(world: World, item: wire.WorkItem) -> float:
 class Requests(Clients):
     """Face 2: a few clusters that are launched, used, stopped, started and taken down."""
 
+    def __init__(self, world: World, checks: Checks) -> None:
+        super().__init__(world, checks)
+        self._taken_down: set[str] = set()
+
     def acts(self) -> list[tuple[int, str, Act]]:
         """What may be asked for, and how often."""
         return [
@@ -175,12 +179,16 @@ class Requests(Clients):
 
         await self.do(verb)
 
-    async def down_all(self, round_: int) -> None:
-        """Take down whatever is there."""
-        for cluster, name in self.world.query("SELECT id, name FROM clusters WHERE state != 'DOWN'"):
+    async def down_all(self, state: str | None = None) -> None:
+        """Take down whatever is there, or what is in that state; once each."""
+        there = self.world.query("SELECT id, name, state FROM clusters WHERE state != 'DOWN'")
+        for cluster, name in [(x, name) for x, name, now in there if state in (None, now)]:
+            if cluster in self._taken_down:
+                continue
+            self._taken_down.add(cluster)
             shape = asks.BODIES["down"](cluster_name=name)
             await self.ask(
-                f"down {cluster} {round_}",
+                f"down {cluster}",
                 lambda tx, body=shape: request_verbs.submit(tx, "down", body, "ann"),
             )
 

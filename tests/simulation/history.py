@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import random
 import shutil
@@ -47,7 +48,7 @@ ROUGH = 0.25
 """How many histories are rough: more breaks in them, and there is more time for what follows from it."""
 PACES = (
     (runner, "TIMER_S_MAX", 60.0),
-    (nodes, "ENDING_FIRST_US", SECOND_US),
+    (nodes, "ENDING_FIRST_US", 3 * SECOND_US),
     (watch, "WATCH_EVERY_US", 5 * SECOND_US),
     (job, "HOLD_SECONDS", 40),
 )
@@ -113,7 +114,7 @@ class History:
             ids.numbered(lambda: self._numbers.getrandbits(128)),
             _here(world),
             storage.kept(),
-            structlog.testing.capture_logs() as logs,
+            _errors() as logs,
         ):
             try:
                 world.loop.run_until_complete(self._tell(logs))
@@ -154,9 +155,10 @@ class History:
         deadline_s = self.world.loop.time() + END_S
         while any(query(sql) for sql in UNDER_WAY):
             self._hurry(deadline_s)
+            await self.requests.down_all("STOPPED")  # a call to one would wait for its start
             await asyncio.sleep(5.0)
         self._look(logs)
-        await self.requests.down_all(0)
+        await self.requests.down_all()
         for (row_id,) in query(
             "SELECT id FROM computes WHERE state NOT IN ('deleting', 'deleted') AND owner IS NULL"
         ):
@@ -212,6 +214,18 @@ def _here(world: World) -> Generator[None]:
         faults.watch(None)
         for (module, name, _), pace in zip(paces, before, strict=True):
             setattr(module, name, pace)
+
+
+@contextmanager
+def _errors() -> Generator[list[structlog.typing.EventDict]]:
+    """What is logged as an error meanwhile; what is not costs nothing."""
+    before = structlog.get_config()["wrapper_class"]
+    with structlog.testing.capture_logs() as logs:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+        try:
+            yield logs
+        finally:
+            structlog.configure(wrapper_class=before)
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:

@@ -161,7 +161,7 @@ class World:
     def lost(self, node_id: str) -> None:
         """A node was written down as lost: that is for good, so its agent must be no more by then."""
         one = self.agents.get(node_id)
-        if one is not None and not one.over:
+        if one is not None and one.served and not one.over:
             self.wrong(f"{node_id} is called lost, and its agent is there and may run anything")
 
     def begins(self, truth: Truth) -> None:
@@ -171,7 +171,7 @@ class World:
         self.truth[truth.execution] = truth
 
     async def _launched(self, order: LaunchOrder, _machine: Machine) -> None:
-        self.agents[order.tag] = one = SimAgent(self, order.tag)
+        self.agents[order.tag] = one = SimAgent(self, order.tag, order.ttl_seconds)
         self.loop.call_later(self.cloud.pace.boot_s, one.start, context=self.nowhere)
 
     async def _ended(self, tag: str) -> None:

@@ -256,7 +256,8 @@ def _taker(names: Sequence[str]) -> Callable[[Values], Sequence[Any]]:
 
 
 def _cursor(connection: sa.Connection) -> Any:
-    return connection.connection.cursor()
+    driver: Any = connection.connection.dbapi_connection
+    return driver.cursor()
 
 
 def _base_error(connection: sa.Connection) -> type[Exception]:
