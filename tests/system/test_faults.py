@@ -144,6 +144,10 @@ def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDa
         reads = [http.get(path) for path in paths]
         assert [answer.status_code for answer in reads] == [200] * len(paths)
         assert bank.dollars() == paid, "what was refused is not there"
+        assert [one["name"] for one in api.do("status")] == ["full"]
+        [job] = api.do("queue", cluster_name="full")
+        assert job["status"] == "RUNNING"
+        assert api.fails("queue", cluster_name="nosuch")["type"] == "ClusterDoesNotExist"
         assert state() == "ready", "what runs is left alone"
         assert on_small_disk.agents()
         ended = http.delete(f"/v1/computes/{compute}", headers={"If-Match": "*"})

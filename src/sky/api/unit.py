@@ -18,6 +18,7 @@ from sky.api.masking import Masking
 from sky.api.meeting import Meetings
 from sky.api.selling import Selling, nothing_sold
 from sky.api.traffic import Traffic
+from sky.api.unwritten import Unwritten
 from sky.domain.keeping import USUAL, Keeping
 from sky.domain.provider import Rules
 from sky.domain.user import USER, Role
@@ -95,5 +96,6 @@ class Services:
     masking: Masking = field(default_factory=Masking)
     keeping: Keeping = USUAL
     traffic: Traffic = field(default_factory=Traffic)
+    unwritten: Unwritten = field(default_factory=Unwritten)
     counted: Callable[[], Iterable[Family]] = tuple
     loops: Mapping[str, str] = field(default_factory=dict[str, str])

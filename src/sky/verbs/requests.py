@@ -31,7 +31,7 @@ def submit(tx: Tx, name: str, body: wire.Body, user: str, *, admin: bool = True)
     """Write a request down; returns its id. ``admin``: all that is stored may be used. Raises NotFound."""
     if not admin:
         storages.ensure_brought(tx, user, body)
-    row = _row(tx, name, body, user, r.PENDING)
+    row = _row(name, body, user, r.PENDING, tx.now_us)
     tx.spared = name in ENDING
     tx.add("requests", [row])
     passes.begun(tx, f"requests/{row['id']}")  # so that its loop can take it up in this very transaction
@@ -40,21 +40,26 @@ def submit(tx: Tx, name: str, body: wire.Body, user: str, *, admin: bool = True)
 
 def record(tx: Tx, name: str, body: wire.Body, user: str, told: Told) -> dict[str, Any]:
     """Write down a request that only read, with its end; returns its row. No loop has to look at it."""
-    failed = told.failure
-    row: dict[str, Any] = {
-        **_row(tx, name, body, user, r.SUCCEEDED if failed is None else r.FAILED),
-        "started_us": None,
-        "finished_us": tx.now_us,
-        "result": told.result,
-        "error": None if failed is None else failed.record(),
-    }
+    row = ended(name, body, user, told, tx.now_us)
     tx.add("requests", [row])
-    if failed is not None:
-        requests.say(tx, row["id"], f"failed: {failed.message}")
+    if told.failure is not None:
+        requests.say(tx, row["id"], f"failed: {told.failure.message}")
     return row
 
 
-def _row(tx: Tx, name: str, body: wire.Body, user: str, state: str) -> dict[str, Any]:
+def ended(name: str, body: wire.Body, user: str, told: Told, now_us: int) -> dict[str, Any]:
+    """The row of a request that only read."""
+    failed = told.failure
+    return {
+        **_row(name, body, user, r.SUCCEEDED if failed is None else r.FAILED, now_us),
+        "started_us": None,
+        "finished_us": now_us,
+        "result": told.result,
+        "error": None if failed is None else failed.record(),
+    }
+
+
+def _row(name: str, body: wire.Body, user: str, state: str, now_us: int) -> dict[str, Any]:
     return {
         "id": ids.new("request").removeprefix(ids.PREFIXES["request"]),
         "name": name,
@@ -64,7 +69,7 @@ def _row(tx: Tx, name: str, body: wire.Body, user: str, state: str) -> dict[str,
         "cluster_name": getattr(body, "cluster_name", None),
         "body": msgspec.to_builtins(body),
         "tries": 0,  # nobody reads it; daemons of the schema before 0006 name it
-        "created_us": tx.now_us,
+        "created_us": now_us,
     }
 
 

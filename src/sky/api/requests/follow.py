@@ -174,6 +174,9 @@ async def get_health(ask: Ask) -> ASGIResponse:
 async def _found(ask: Ask, request_id: str) -> Row:
     """The request, where it is the caller's own or the caller an admin; to others it is not there."""
     owner = None if ask.caller.admin else user_of(ask)
+    unwritten = ask.unit.unwritten.find(request_id, owner)
+    if unwritten is not None:
+        return unwritten
 
     def read(connection: Any) -> list[Row]:
         exact = rows.find(connection, request_id)

@@ -2,7 +2,8 @@
 
 Decides: nothing; a request's body is its own shape, and what it leads to is the loop's. Never: waits for it.
 Follows: what can be done at once is done in the transaction that writes it down, so its answer has the
-result; what only reads is read before, so that nobody waits for that.
+result; what only reads is read before, so that nobody waits for that, and is answered also where there is no
+room to write it down.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sky.api.operation import Ask, operation, reply
 from sky.api.reading import Query
 from sky.api.requests.show import record
 from sky.api.requests.versions import only_admins_for_all, user_of
-from sky.domain.errors import Forbidden, IdempotencyConflict, NotFound
+from sky.domain.errors import Forbidden, IdempotencyConflict, NotFound, StorageFull
 from sky.domain.user import ACTS
 from sky.store.rows import requests as rows
 from sky.store.sql import Row
@@ -81,7 +82,14 @@ async def _submitted(ask: Ask, name: str, body: wire.Body) -> ASGIResponse:
         written[row["id"]] = row
         return row["id"]
 
-    request_id, replayed = await ask.once(make, lambda _tx, made: made, [user, body])
+    try:
+        request_id, replayed = await ask.once(make, lambda _tx, made: made, [user, body])
+    except StorageFull:
+        if answer is None:
+            raise
+        row = verbs.ended(name, body, user, answer, ask.unit.clock.now_us())
+        ask.unit.unwritten.keep(row)
+        written[row["id"]], request_id, replayed = row, row["id"], False
     row = written.get(request_id) or await ask.unit.db.read(lambda c: rows.find(c, request_id))
     if row is None:
         msg = f"request {request_id} was kept for its time and is gone; ask again with a new key"
