@@ -146,6 +146,9 @@ def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> None:
                 if (Path(folder) / name).exists():
                     shutil.move(Path(folder) / name, chosen.shared / name)
     _tell(f"{sum(counts.values())} rows are there and the same; start the daemon")
+    ours = elsewhere.of_settings(chosen)
+    if shared := " and ".join(one for one in (ours.blobs, ours.artifacts) if one is not None):
+        _tell(f"{shared}: no daemon of another database may have the same, each removes what its own has not")
 
 
 def _look_for_objects(copy: str, places: Places, chosen: Settings, *, incomplete: bool) -> None:
