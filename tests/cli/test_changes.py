@@ -40,6 +40,9 @@ def test_definitions_are_listed_and_gone_back_to(
     assert [line.split()[0] for line in listed[1:]] == ["2", "1"]
     assert listed[1].split()[1:3] == ["yes", "0:1"]
     assert listed[1].split()[4:] == ["image.env"]
+    tried = on_daemon("compute", "rollback", empty, "--dry-run").check()
+    assert tried.out == f"{empty} would be as in generation 1: image.env changes\n"
+    assert "price: " in tried.err
     back = on_daemon("compute", "rollback", empty).check()
     assert back.out == "3\n"
     assert "generation 3 is what 1 was" in back.err

@@ -142,15 +142,17 @@ def test_a_terminal_is_where_the_jobs_run(on_daemon: Sky, there: tuple[str, Ende
 def test_a_job_that_nobody_follows_is_cancelled(on_daemon: Sky, there: tuple[str, Ended]) -> None:
     name, _ = there
     job = on_daemon("exec", name, "-d", "sleep 300").check().out.strip()
-    early, asked, cancelled, late = on_daemon.together(
+    early, tried, asked, cancelled, late = on_daemon.together(
         [
             ["logs", name, job, "--no-follow"],
+            ["cancel", name, job, "--dry-run", "-o", "json"],
             ["cancel", name, job],
             ["cancel", name, job, "--yes"],
             ["logs", name, job],
         ]
     )
     early.check(101)
+    assert [str(one["job_id"]) for one in tried.check().json()] == [job]
     assert "--yes" in asked.check(4).err
     assert cancelled.check().out == f"cancelled on {name}: {job}\n"
     late.check(103)

@@ -40,7 +40,10 @@ DESTROYING = {
     "admin account refund", "admin key revoke", "provider remove", "token revoke", "user delete",
 }  # fmt: skip
 BUYING = {"launch", "exec", "start", "compute create", "compute resize", "job submit"}
-DRY = BUYING | {"stop", "down", "compute delete", "storage delete", "admin gc"}
+DRY = BUYING | {
+    "stop", "down", "cancel", "compute delete", "compute rollback", "storage delete", "provider remove",
+    "admin account close", "admin gc",
+}  # fmt: skip
 
 
 def leaves(app: Any, words: tuple[str, ...]) -> Iterator[tuple[str, set[str]]]:
@@ -122,8 +125,13 @@ def test_trying_it_deletes_nothing(on_daemon: Any, dev: str) -> None:
     told = on_daemon("compute", "delete", dev, "--yes", "--dry-run").check()
     assert told.out == f"{dev} (2 nodes) would be deleted\n"
     assert on_daemon.json_of("compute", "get", dev)["status"]["state"] == "ready"
-    for words in (["down", "nowhere"], ["stop", "nowhere"], ["storage", "delete", "nowhere"]):
+    nowhere = ("down", "stop", "cancel", "storage delete", "provider remove", "admin account close")
+    for words in ([*one.split(), "nowhere"] for one in nowhere):
         assert "nowhere" in on_daemon(*words, "--yes", "--dry-run").check(3).err
+    provider = on_daemon.json_of("provider", "list")["items"][0]["name"]
+    told = on_daemon("provider", "remove", provider, "--dry-run").check()
+    assert told.out.startswith(f"{provider} (kind ")
+    assert provider in on_daemon("provider", "list").check().out
 
 
 def test_trying_it_buys_nothing(on_daemon: Any, dev: str) -> None:

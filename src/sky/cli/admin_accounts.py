@@ -16,7 +16,7 @@ import msgspec
 from cyclopts import Parameter
 
 from sky.cli import output, render
-from sky.cli.app import Many, Output, below, command, noun
+from sky.cli.app import DryRun, Many, Output, below, command, noun
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.connection import PAGE_ITEMS, Api, creating, reading
 from sky.cli.customer import dollars
@@ -193,9 +193,15 @@ def close(
     /,
     *,
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="You mean it.")] = False,
+    dry_run: DryRun = False,
     output_: Output = "table",
 ) -> int:
     """End an account for ever: it submits nothing, gets no keys and takes no money."""
+    if dry_run:
+        with reading() as api:
+            _show(api.send(calls.get_account(account)), output_)
+        output.note("this was a dry run: this account would be closed, and was not")
+        return 0
     if not yes:
         raise usage(f"closing {account} is final", "add --yes, or use `sky admin account suspend`")
     return _change(account, "close", output_)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TextIO
 from cyclopts import Parameter
 
 from sky.cli import output, render_requests
-from sky.cli.app import Output, Yes, noun, only
+from sky.cli.app import DryRun, Output, Yes, noun, only
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
 from sky.cli.scripted import (
@@ -220,7 +220,13 @@ def _provision(cluster: str, follow: bool, tail: int) -> int:
     return 0
 
 
-@only("cancel", "sky cancel dev 2", "sky cancel dev 1 2 3 --yes", "sky cancel dev --all")
+@only(
+    "cancel",
+    "sky cancel dev 2",
+    "sky cancel dev 1 2 3 --yes",
+    "sky cancel dev --all",
+    "sky cancel dev --all --dry-run",
+)
 def cancel(
     cluster: Cluster,
     /,
@@ -230,6 +236,7 @@ def cancel(
     ] = False,
     all_users: AllUsers = False,
     yes: Yes = False,
+    dry_run: DryRun = False,
     later: Later = False,
     output_: Output = "table",
 ) -> int:
@@ -237,6 +244,8 @@ def cancel(
     numbers = [_number(word) for word in job_ids]
     if numbers and (all_ or all_users):
         raise usage("jobs were named, and all were meant as well", "give numbers, or --all")
+    if dry_run:
+        return _only_tell(cluster, numbers, all_users=all_users, every=all_ or all_users, format_=output_)
     if not yes:
         some = f"job{'s' if len(numbers) > 1 else ''} {listed(job_ids)}"
         which = some if numbers else "all jobs" if all_ or all_users else "the newest job"
@@ -252,6 +261,20 @@ def cancel(
         output.say(f"cancelled on {cluster}: {', '.join(map(str, ended))}")
     else:
         output.note(f"nothing to cancel on {cluster}: no such job is under way")
+    return 0
+
+
+def _only_tell(cluster: str, numbers: list[int], *, all_users: bool, every: bool, format_: str) -> int:
+    """The jobs that would be cancelled."""
+    begin()
+    asked = sdk.queue(cluster, True, all_users)
+    jobs: list[Any] = list(result(asked, f"looking at the jobs of {cluster}") or ())
+    jobs = [job for job in jobs if job["job_id"] in numbers] if numbers else jobs if every else jobs[:1]
+    if format_ == "json":
+        output.json([{"cluster_name": cluster, **plain(job)} for job in jobs])
+    else:
+        _show_jobs(cluster, jobs, True, all_users)
+    output.note("this was a dry run: nothing was cancelled")
     return 0
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, cast
 import msgspec
 from cyclopts import Parameter
 
-from sky.cli import output, render
-from sky.cli.app import Output, Wait, command
+from sky.cli import compute_price, output, render
+from sky.cli.app import DryRun, Output, Wait, command
 from sky.cli.computes import READY_S, Name, app, show_look
 from sky.cli.connection import Api, creating, reading
 from sky.cli.errors import FAILED, CliError, usage
@@ -57,14 +57,23 @@ def rollback(
         bool,
         Parameter(negative=(), help="Though calls run: of those nobody will know how they ended."),
     ] = False,
+    dry_run: DryRun = False,
     wait: Wait = True,
     timeout: Annotated[float, Parameter(help="Seconds to wait until it is applied.")] = READY_S,
     output_: Output = "table",
 ) -> int:
-    """Go back to an earlier definition. Nodes that were made as it says stay; the others are replaced."""
+    """Go back to an earlier definition. Nodes that were made as it says stay; the others are replaced.
+
+    The price per hour is told before machines are bought.
+    """
     with creating() as api:
         found = api.send(calls.get_compute(compute))
         source = number or _before(api, found)
+        known = {one.number: one for one in api.send(calls.list_generations(found.id)).items}
+        if (meant := known.get(source)) is not None:
+            compute_price.tell(api, meant.spec)
+            if dry_run:
+                return _only_meant(found, meant, output_)
         create = v1.GenerationCreate(source=source, force=force)
         made = api.send(calls.create_generation(found.id, create, found.revision))
         output.note(f"{render.title(found)}: generation {made.number} is what {source} was")
@@ -74,6 +83,16 @@ def rollback(
         output.json(made)
     else:
         output.say(str(made.number))
+    return 0
+
+
+def _only_meant(compute: v1.Compute, meant: v1.Generation, output_: str) -> int:
+    if output_ == "json":
+        output.json(meant)
+    else:
+        changed = ", ".join(_differing(compute.spec, meant.spec)) or "nothing"
+        output.say(f"{render.title(compute)} would be as in generation {meant.number}: {changed} changes")
+    output.note("this was a dry run: nothing was changed")
     return 0
 
 

@@ -17,7 +17,7 @@ import msgspec
 from cyclopts import Parameter
 
 from sky.cli import output, render
-from sky.cli.app import Many, Output, Yes, command, noun
+from sky.cli.app import DryRun, Many, Output, Yes, command, noun
 from sky.cli.asking import confirm
 from sky.cli.connection import creating, reading
 from sky.cli.errors import usage
@@ -158,11 +158,19 @@ def remove(
     /,
     *,
     yes: Yes = False,
+    dry_run: DryRun = False,
     output_: Output = "table",
 ) -> int:
     """Forget a provider, with its credentials. Refused while a compute uses it."""
     with reading() as api:
         found = api.send(calls_machines.get_provider(name))
+        if dry_run:
+            if output_ == "json":
+                output.json(found)
+            else:
+                output.say(f"{found.name} (kind {found.kind}) would be removed")
+            output.note("this was a dry run: nothing was removed")
+            return 0
         if not yes:
             question = f"Remove {found.name} (kind {found.kind}) and forget its settings and credentials?"
             confirm(question, "nothing was removed")
