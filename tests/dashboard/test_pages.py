@@ -23,6 +23,7 @@ from tests.databases import IN_A_FILE
 from tests.jobs.shop import Customer
 from tests.jobs.test_webhooks import Receiver
 
+from sky import Task
 from sky.api.dashboard import PAGES, files
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -214,7 +215,7 @@ def test_a_page_moves_by_itself_also_after_the_daemon_died(stranger: Tab, fleet:
     assert tab.run("window.stays") == 1, "it was not loaded again"
 
 
-def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet) -> None:
+def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet, tmp_path: Path) -> None:
     tab.open("launch")
     tab.send("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
     assert tab.run("document.activeElement.textContent") == "Skip to the content"
@@ -232,6 +233,11 @@ def test_a_task_is_launched_from_the_form_by_keyboard(tab: Tab, fleet: Fleet) ->
     tab.press("Dry run: machine and price")
     tab.says("On first, which is there:")
     tab.says("$0.00 an hour as before. Nothing was bought.")
+    (tmp_path / "task.yaml").write_text(tab.run("document.getElementById('file').textContent"))
+    checked = sky(fleet, "launch", "--dryrun", "-c", "first", str(tmp_path / "task.yaml"))
+    assert checked.returncode == 0, checked.stderr
+    task = Task.from_yaml(str(tmp_path / "task.yaml")).to_yaml_config()
+    assert (task["run"].strip(), task["envs"]) == ("echo $GREETING from a form", {"GREETING": "hello"})
     tab.run("document.querySelector('button.main').click()")
     tab.says("launch on first")
     to_job(tab)

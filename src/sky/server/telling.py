@@ -37,4 +37,6 @@ def _setting(settings: Settings, field: msgspec.structs.FieldInfo) -> admin.Sett
 
 
 def _shown(name: str, value: Any) -> str:
-    return "set" if name.endswith(LETS_IN) else _LOGIN.sub("…", str(value))
+    if name.endswith(LETS_IN):
+        return "set"
+    return str(value).lower() if isinstance(value, bool) else _LOGIN.sub("…", str(value))

@@ -10,7 +10,7 @@ const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short",
 /** What it costs an hour, and since the month began. */
 export const now = (summary, href) => [
   tile("Cost an hour", usd(summary.price_per_hour), summary.everybody ? "all users" : "yours", href),
-  tile("Cost this month", usd(summary.month_cost), `since ${DAY.format(new Date(summary.month))} (UTC)`, href),
+  tile("This month", usd(summary.month_cost), `since ${DAY.format(new Date(summary.month))}`, href),
 ];
 
 export const byDay = (summary) =>

@@ -54,6 +54,8 @@ function taskOf(given) {
 function picker(changed) {
   let found = null;
   const told = h("p", { class: "soft", "aria-live": "polite" }, "No files go along.");
+  const none = button("Take none", () => clear(), "plain");
+  none.hidden = true;
   const take = (files) => {
     try {
       found = files.length ? travelling(files) : null;
@@ -67,6 +69,7 @@ function picker(changed) {
       found = null;
       told.textContent = `No files go along: ${error.message}.`;
     }
+    none.hidden = !files.length;
     changed();
   };
   const folder = h("input", { type: "file", webkitdirectory: true, onchange: () => take(chosen(folder.files)) });
@@ -85,7 +88,7 @@ function picker(changed) {
       field("A folder", folder, "What is in it; or drop it here."),
       field("Or files, or an archive", files, "A .tar.gz is unpacked on each node."),
     ),
-    h("div", { class: "row" }, told, button("Take none", clear, "plain")),
+    h("div", { class: "row" }, told, none),
   );
   box.ondragover = (event) => event.preventDefault();
   box.ondrop = async (event) => {
@@ -132,6 +135,26 @@ function fields(picked) {
     ),
     field("Environment", area("envs", { placeholder: "NAME=value" }), "One NAME=value on each line."),
   ];
+}
+
+/** The same as a task file, which says it in YAML; texts are written as JSON has them, which YAML reads too. */
+function fileOf(task, given) {
+  const text = JSON.stringify;
+  const block = (name, value) => [`${name}: |${/^\s/.test(value) ? "2" : ""}`, ...value.split("\n").map((line) => `  ${line}`)];
+  const resources = ["infra", "cpus", "memory", "accelerators"].filter((name) => given[name]);
+  const envs = Object.entries(task.envs);
+  return [
+    ...(task.name ? [`name: ${text(task.name)}`] : []),
+    ...(task.num_nodes > 1 ? [`num_nodes: ${task.num_nodes}`] : []),
+    ...(given.files ? ["workdir: ."] : []),
+    ...(resources.length || given.spot ? ["resources:"] : []),
+    ...resources.map((name) => `  ${name}: ${text(given[name].trim())}`),
+    ...(given.spot ? ["  use_spot: true"] : []),
+    ...(envs.length ? ["envs:"] : []),
+    ...envs.map(([name, value]) => `  ${name}: ${text(value)}`),
+    ...(task.setup ? block("setup", task.setup) : []),
+    ...(task.run ? block("run", task.run) : []),
+  ].join("\n");
 }
 
 const together = (one, nodes) =>
@@ -202,7 +225,7 @@ export async function launch(page) {
       h("button", { type: "button", onclick: () => doing(dry) }, "Dry run: machine and price"),
     ),
   );
-  const tell = (...content) => said.replaceChildren(...content);
+  const tell = (...content) => said.replaceChildren(...content.filter(Boolean));
   const doing = async (what) => {
     const buttons = form.querySelectorAll("button");
     for (const one of buttons) one.disabled = true;
@@ -225,7 +248,16 @@ export async function launch(page) {
   };
   const dry = async (task, name) => {
     const { cluster, found } = await look(task, name);
-    tell(cluster ? there(cluster) : offers(found));
+    const file = fileOf(task, { ...Object.fromEntries(new FormData(form)), files: picked.files().length > 0 });
+    tell(
+      cluster ? there(cluster) : offers(found),
+      file &&
+        section(
+          "The same as a task file",
+          h("p", { class: "soft" }, `Kept as task.yaml: sky launch ${name ? `-c ${name} ` : ""}task.yaml`),
+          h("pre", { class: "command", tabindex: "0", id: "file" }, file),
+        ),
+    );
   };
   const send = async (task, name) => {
     const { found } = await look(task, name);
