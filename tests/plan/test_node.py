@@ -44,6 +44,12 @@ def test_it_looks_again_later_and_never_at_once(
 # ── choosing ────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_nothing_is_chosen_for_a_compute_that_ends() -> None:
+    decision = plan.plan(case(node(state=n.REQUESTED), offer("cheap"), accepting=False), NOW)
+    assert decision.actions == ()
+    assert decision.next_us is not None
+
+
 def test_an_offer_is_written_down_before_it_is_bought() -> None:
     cheap = offer("cheap", spot_micro=5, billing_unit="hour", accelerator="T4", accelerator_count=1)
     (bound,) = plan.plan(case(node(state=n.REQUESTED), offer("dear"), cheap), NOW).actions

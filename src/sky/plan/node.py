@@ -82,6 +82,8 @@ def plan(case: NodeCase, now_us: int) -> Decision[Action]:
             return Decision((n.NodeDeleted(node.id, now_us),), None, "no machine was bought")
         return Decision((Terminate(),), None, "gives its machine back")
     if node.state == n.REQUESTED:
+        if not case.accepting:  # its compute's own pass gives it back
+            return Decision((), now_us + PASSED_OVER_US, "its compute ends; nothing is bought for it")
         return _choose(case, now_us)
     if node.state == n.PROVISIONING:
         if node.launch_deadline_us is not None and now_us >= node.launch_deadline_us:
