@@ -37,7 +37,9 @@ def test_every_attack_is_there(experiment: page.Experiment) -> None:
 
 def test_the_page_has_every_part_and_none_of_them_failed() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    assert sorted(page.parts(text)) == sorted([*map(str, range(1, 13)), "promises", "load"])
+    assert sorted(page.parts(text)) == sorted(
+        [*map(str, range(1, 13)), "promises", "load", "histories", "histories_postgresql"]
+    )
     assert page.replaced(text, "promises", page.of_promises()) == text, "scripts/prove writes it anew"
     for experiment in EXPERIMENTS:
         begin, end = page.marks(str(experiment.number))

@@ -71,7 +71,7 @@ class Daemon:
         self._context.run(HERE.set, self)
         clock = SteadyClock(world.clock)
         clock.not_before(world.query("SELECT max(at_us) FROM events")[0][0] or 0)
-        self.db = Database(storage.url_of(self.number), clock, wakes.keys, threaded=False)
+        self.db = Database(world.storage.of(self.number), clock, wakes.keys, threaded=False)
         pool = RowPool(self.db, world.registry, Context(world.folder, "test", clock), lambda _: {})
         self.runner = wiring.make_runner(
             self.db,

@@ -16,9 +16,11 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import structlog.testing
 import structlog.typing
+from tests.databases import ON_POSTGRESQL
 from tests.simulation import storage
 from tests.simulation.acts import Act, Calls, Trouble, provider
 from tests.simulation.checks import Checks
@@ -70,12 +72,13 @@ class History:
         *,
         rough: bool = False,
         profile: str | None = None,
+        postgresql: bool = ON_POSTGRESQL,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self._numbers = random.Random(seed + 1)
         draw = self.random
-        self.world = World(folder, draw, draw.choice((1, 1, 2, 3)))
+        self.world = World(folder, draw, draw.choice((1, 1, 2, 3)), postgresql=postgresql)
         self.checks = Checks(self.world)
         self.calls = Calls(self.world, self.checks)
         self.jobs = Jobs(self.world, self.checks)
@@ -240,13 +243,11 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def tell(
-    seed: int, faces: tuple[str, ...] | None = None, *, rough: bool = False, profile: str | None = None
-) -> History:
+def tell(seed: int, faces: tuple[str, ...] | None = None, **more: Any) -> History:
     """Tell the history of ``seed``. A failure names the command that tells it again, and what happened."""
     folder = Path(tempfile.mkdtemp(prefix="sky-simulation-", dir=_fast()))
     try:
-        history = History(seed, folder, faces, rough=rough, profile=profile)
+        history = History(seed, folder, faces, **more)
         try:
             history.tell()
         except Exception as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import time
 import traceback
@@ -15,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 
+from tests.databases import ON_POSTGRESQL
+from tests.proving import page
 from tests.simulation.history import tell
 
 CHUNK = 8
@@ -53,8 +56,21 @@ def replay(seed: int) -> int:
     return 0
 
 
-def soak(first: int, count: int, jobs: int) -> int:
-    """Tell ``count`` histories from ``first`` on, and say how many were clean."""
+def cpu_s() -> float:
+    """What this process and those that it has ended took of a processor."""
+    own, children = (resource.getrusage(x) for x in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def part(figures: dict[str, str], seen: str) -> str:
+    """What docs/proof.md says of a soak."""
+    rows = [f"| {name} | {value} |" for name, value in figures.items()]
+    return "\n".join([seen, "", "| figure | seen |", "| --- | --- |", *rows])
+
+
+def soak(first: int, count: int, jobs: int, *, write: bool = False) -> int:
+    """Tell ``count`` histories from ``first`` on, and say how many were clean; ``write``: in the page too."""
+    seen = page.surroundings()
     began = shown = time.monotonic()
     failed: list[int] = []
     done, virtual_s = 0, 0.0
@@ -71,12 +87,19 @@ def soak(first: int, count: int, jobs: int) -> int:
                 f"{done} of {count} told, {len(failed)} failed, {done / (now - began) * 60:.0f} a minute",
                 flush=True,
             )
-    took_s = time.monotonic() - began
-    print(
-        f"{done} histories, {done - len(failed)} clean, {len(failed)} failed;"
-        f" {virtual_s / 3_600:.1f} virtual hours in {took_s:.0f} s,"
-        f" {done / max(took_s, 0.001) * 60:.0f} a minute"
-    )
+    took_s = max(time.monotonic() - began, 0.001)
+    figures = {
+        "histories told": f"{done:,}, from seed {first:,} on",
+        "clean": f"{done - len(failed):,}",
+        "failed": ", ".join(map(str, failed)) or "none",
+        "time that passed in them": f"{virtual_s / 3_600:,.0f} hours",
+        "told in": f"{took_s:,.0f} s, in {jobs} process{'es' * (jobs > 1)}",
+        "a minute": f"{done / took_s * 60:,.0f}",
+        "of a processor, for each": f"{cpu_s() / done * 1_000:.0f} ms",
+    }
+    print("; ".join(f"{name}: {value}" for name, value in figures.items()))
+    if write:
+        page.put("histories_postgresql" if ON_POSTGRESQL else "histories", part(figures, seen))
     return 1 if failed else 0
 
 
@@ -87,14 +110,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--replay", type=int, help="tell this one, and print its steps")
+    parser.add_argument("--write", action="store_true", help="what was seen, into docs/proof.md")
+    parser.add_argument("--postgresql", action="store_true", help="on a real server, which this starts")
     said = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set is part of a history
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "tests.simulation.soak", *sys.argv[1:]],
-            {**os.environ, "PYTHONHASHSEED": "0"},
-        )
-    return replay(said.replay) if said.replay is not None else soak(said.seed, said.histories, said.jobs)
+    wanted = {"PYTHONHASHSEED": "0"}  # the order of a set is part of a history
+    if said.postgresql:
+        wanted["SKY_TESTS_DATABASE"] = "postgresql"
+    if not wanted.items() <= os.environ.items():
+        command = [sys.executable, "-m", "tests.simulation.soak", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, **wanted})
+    if said.replay is not None:
+        return replay(said.replay)
+    return soak(said.seed, said.histories, said.jobs, write=said.write)
 
 
 if __name__ == "__main__":

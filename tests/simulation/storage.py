@@ -27,10 +27,16 @@ from sky.store.engine import make_engine
 KEPT = "alembic_version"
 
 
-class Eyes(Protocol):
-    """A connection of our own, which only looks at what is committed."""
+class Storage(Protocol):
+    """A database, and a connection of our own to it, which only looks at what is committed."""
 
-    def query(self, sql: str, values: tuple[Any, ...]) -> list[Any]: ...
+    def of(self, number: int) -> str:
+        """Its URL, as the daemon of that number is told it."""
+        ...
+
+    def empty(self) -> None: ...
+
+    def query(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]: ...
 
 
 class _Sqlite:
@@ -84,20 +90,15 @@ class _Postgresql:
 
 
 @cache
-def _storage() -> _Sqlite | _Postgresql:
-    return _Postgresql() if ON_POSTGRESQL else _Sqlite()
+def _made(postgresql: bool) -> Storage:
+    return _Postgresql() if postgresql else _Sqlite()
 
 
-def begin() -> Eyes:
-    """Empty the database for another history."""
-    one = _storage()
+def begin(*, postgresql: bool = ON_POSTGRESQL) -> Storage:
+    """A database for another history, with nothing in it."""
+    one = _made(postgresql)
     one.empty()
     return one
-
-
-def url_of(number: int) -> str:
-    """The database, as the daemon of that number is told where it is."""
-    return _storage().of(number)
 
 
 def let_go(database: Database) -> None:

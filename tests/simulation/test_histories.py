@@ -7,8 +7,10 @@ import os
 import pytest
 from tests.simulation.history import tell
 
-PARTS = 3
-HISTORIES = int(os.environ.get("SKY_HISTORIES", "12"))
+PARTS = 8
+HISTORIES = int(os.environ.get("SKY_HISTORIES", "160"))
+ON_A_SERVER = 5, 9
+"""Told on PostgreSQL too, by several daemons each, where one takes seconds."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -16,6 +18,12 @@ HISTORIES = int(os.environ.get("SKY_HISTORIES", "12"))
 def test_every_history_ends_well(part: int) -> None:
     for seed in range(part, HISTORIES, PARTS):
         tell(seed)
+
+
+@pytest.mark.timeout(300)
+def test_they_end_well_on_postgresql_too() -> None:
+    for seed in ON_A_SERVER:
+        tell(seed, postgresql=True)
 
 
 def test_a_seed_tells_the_same_history_again() -> None:

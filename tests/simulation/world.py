@@ -66,7 +66,7 @@ class Elsewhere:
 class World:
     """What is there. ``told`` is what happened, for whoever reads a failure."""
 
-    def __init__(self, folder: Path, chance: random.Random, daemons: int) -> None:
+    def __init__(self, folder: Path, chance: random.Random, daemons: int, *, postgresql: bool) -> None:
         self.folder = folder
         self.random = chance
         self.clock = ManualClock()
@@ -74,7 +74,7 @@ class World:
         self.loop.set_task_factory(_task)
         self.loop.set_exception_handler(self._broke)
         self.nowhere = contextvars.copy_context()
-        self._eyes = storage.begin()
+        self.storage = storage.begin(postgresql=postgresql)
         self.faults = Faults()
         self.leases_s: tuple[int, ...] = (60, 600)
         self.slots, self.spare = chance.randint(1, 3), chance.choice((0, 0, 2))
@@ -186,7 +186,7 @@ class World:
 
     def query(self, sql: str, *values: Any) -> list[Any]:
         """Rows, as they are committed."""
-        return self._eyes.query(sql, values)
+        return self.storage.query(sql, values)
 
 
 def _task(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
