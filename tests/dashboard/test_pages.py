@@ -20,7 +20,7 @@ from tests.dashboard.browser import Tab
 from tests.dashboard.conftest import CANARY, Fleet
 from tests.dashboard.layout import Looks
 from tests.databases import IN_A_FILE
-from tests.jobs.shop import Customer
+from tests.jobs.shop import Customer, body
 from tests.jobs.test_webhooks import Receiver
 
 from sky import Task
@@ -88,6 +88,7 @@ def pages(fleet: Fleet) -> list[tuple[str, str]]:
         ("launch", "Dry run: machine and price"),
         ("jobs", f"what={CANARY}"),
         (f"jobs/{fleet.job}", f"{CANARY}\n— succeeded —"),
+        (f"sold/{fleet.job}", "told to whoever holds a key"),
         ("prices", CANARY),
         ("accounts", "they add up"),
         (f"accounts/{fleet.account}", CANARY),
@@ -472,7 +473,7 @@ def test_an_operator_sees_why_a_webhook_fails_and_sends_again_or_no_more(
     assert "whsec_" not in ask(f"/admin/v1/accounts/{fleet.account}/webhooks").text
 
 
-def test_an_operator_sees_what_was_bought_and_nothing_that_is_in_it(fleet: Fleet) -> None:
+def test_an_operator_sees_what_was_bought_and_nothing_that_is_in_it(tab: Tab, fleet: Fleet) -> None:
     ask = fleet.api.http.get
     told = ask("/admin/v1/jobs", params={"account": fleet.account, "limit": 1})
     [job] = told.json()["items"]
@@ -481,6 +482,16 @@ def test_an_operator_sees_what_was_bought_and_nothing_that_is_in_it(fleet: Fleet
         bought = customer.get(f"/compute/v1/jobs/{fleet.job}").json()
     assert job["charged_usd"] == bought["usage"]["settled_cost_usd"]
     assert CANARY not in told.text
+    customer = Customer(fleet.daemon.owner(), fleet.customer.key, fleet.account)
+    failed = customer.submit(body(spec__command=["sh", "-c", "exit 7"])).json()["id"]
+    assert customer.ended(failed)["status"] == "failed"
+    tab.open()
+    find = "[...document.querySelectorAll('main a')].find((a) => a.pathname.includes('/sold/'))"
+    tab.until(f"!!{find}")
+    tab.run(f"{find}.click()")
+    tab.until("location.pathname", lambda path: path == f"/dashboard/sold/{failed}")
+    tab.says("7")
+    tab.says("It failed")
     assert ask("/admin/v1/jobs", params={"account": "nobody"}).status_code == 404
     with fleet.daemon.as_(fleet.customer.key) as customer:
         assert customer.get("/admin/v1/jobs").status_code == 401

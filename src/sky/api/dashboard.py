@@ -41,6 +41,7 @@ PAGES = (
     "requests",
     "launch",
     "jobs",
+    "sold",
     "accounts",
     "prices",
     "users",

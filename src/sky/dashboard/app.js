@@ -16,6 +16,7 @@ import { login } from "./views/login.js";
 import { overview } from "./views/overview.js";
 import { request, requests } from "./views/requests.js";
 import { settings } from "./views/settings.js";
+import { sold } from "./views/sold.js";
 import { task, tasks } from "./views/tasks.js";
 import { users } from "./views/users.js";
 import { webhook } from "./views/webhooks.js";
@@ -46,6 +47,7 @@ const VIEWS = [
   ["events", events, "Events", "admin", "Machines"],
   ["jobs", jobs, "Paid jobs", null, "Sold"],
   ["jobs/*", job, null, null],
+  ["sold/*", sold, null, "admin"],
   ["prices", prices, "Prices", null, "Sold"],
   ["accounts", accounts, "Accounts", "admin", "Sold"],
   ["accounts/*", account, null, "admin"],

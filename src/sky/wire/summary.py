@@ -23,9 +23,10 @@ class DayCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that failed. ``cluster``: whose job it is; ``id`` is then the job's number."""
+    """Something that failed. ``cluster``: whose job it is; ``id`` is then the job's number. ``sold``: a job
+    that somebody bought."""
 
-    kind: Literal["job", "request", "task"]
+    kind: Literal["job", "request", "task", "sold"]
     id: str
     name: str
     at: float

@@ -244,7 +244,7 @@ export async function account(page) {
                   ["Of", (each) => each.account],
                   ["Amount", (each) => usd(each.amount_usd), "num"],
                   ["Then", (each) => usd(each.balance_usd), "num"],
-                  ["For", (each) => (each.job ? id(each.job) : (each.note ?? each.reference)), "wide"],
+                  ["For", (each) => (each.job ? link(`sold/${to(each.job)}`, id(each.job)) : (each.note ?? each.reference)), "wide"],
                 ],
                 [...entries].reverse(),
                 (each) => `${each.seq}`,

@@ -9,7 +9,9 @@ const PATHS = {
   job: (one) => to("clusters", one.cluster, "jobs", one.id),
   request: (one) => to("requests", one.id),
   task: (one) => to("tasks", one.id),
+  sold: (one) => to("sold", one.id),
 };
+const KINDS = { job: (one) => `job on ${one.cluster}`, sold: () => "paid job" };
 
 export async function overview(page) {
   await page.watch(async () => {
@@ -89,7 +91,7 @@ function failures(summary) {
           "What failed lately",
           [
             ["What", (one) => link(PATHS[one.kind](one), one.name)],
-            ["Kind", (one) => (one.cluster ? `job on ${one.cluster}` : one.kind)],
+            ["Kind", (one) => (KINDS[one.kind]?.(one) ?? one.kind)],
             ["When", (one) => time(one.at), "fit"],
             ["Why", (one) => one.message ?? "–", "wide"],
           ],

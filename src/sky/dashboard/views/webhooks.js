@@ -87,7 +87,7 @@ function sentTable(sent, again) {
     "What was sent",
     [
       ["Event", (each) => each.event ?? "not kept"],
-      ["Job", (each) => id(each.job)],
+      ["Job", (each) => (each.job ? link(`sold/${to(each.job)}`, id(each.job)) : "–")],
       ["State", (each) => state(each.state)],
       ["Tries", (each) => each.attempts, "num"],
       ["Last try", (each) => time(each.tried_at), "fit"],

@@ -12,11 +12,12 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from sky.domain import cluster_job, request
+from sky.domain import cluster_job, job, request
 from sky.domain.money import machine_cost_micro, to_usd
 from sky.domain.node import READY
 from sky.kit.clock import SECOND_US, to_datetime
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, functions, nodes, tasks
+from sky.store.schema_jobs import jobs
 from sky.store.schema_requests import cluster_jobs, clusters, requests
 from sky.store.sql import Row, many
 from sky.wire import summary as wire
@@ -29,6 +30,8 @@ NEWEST = 1_000
 FAILURES_MAX = 50
 TASKS_FAILED = ("failed", "timed_out", "indeterminate")
 JOBS_FAILED = frozenset(cluster_job.DONE) - {cluster_job.SUCCEEDED, cluster_job.CANCELLED}
+
+SOLD_FAILED = (job.FAILED, job.INTERRUPTED)
 
 
 def summary(connection: sa.Connection, owner: str | None, days: int, now_us: int) -> wire.Summary:
@@ -113,6 +116,7 @@ def _failures(connection: sa.Connection, owner: str | None, since_us: int) -> It
     yield from _failed_jobs(connection, owner, since_us)
     if owner is None:
         yield from _failed_tasks(connection, since_us)
+        yield from _failed_sold(connection, since_us)
 
 
 def _failed_requests(connection: sa.Connection, owner: str | None, since_us: int) -> Iterator[wire.Failure]:
@@ -178,6 +182,20 @@ def _failed_tasks(connection: sa.Connection, since_us: int) -> Iterator[wire.Fai
             message=_message(row["error"]),
         )
     yield from found.values()
+
+
+def _failed_sold(connection: sa.Connection, since_us: int) -> Iterator[wire.Failure]:
+    """Jobs that were bought and did not succeed, whosever fault that was."""
+    query = sa.select(jobs.c.id, jobs.c.sku, jobs.c.state, jobs.c.error, jobs.c.finished_us)
+    for row in many(connection, query.order_by(jobs.c.seq.desc()).limit(NEWEST)):
+        if row["state"] in SOLD_FAILED and row["finished_us"] >= since_us:
+            yield wire.Failure(
+                kind="sold",
+                id=row["id"],
+                name=row["sku"],
+                at=row["finished_us"] / SECOND_US,
+                message=_message(row["error"]),
+            )
 
 
 def _message(error: Any) -> str | None:
