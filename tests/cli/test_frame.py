@@ -290,14 +290,6 @@ def test_completion_of_every_noun_and_command(sky: Any) -> None:
     subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=10)
 
 
-def test_completion_is_installed_where_it_was_told(sky: Any) -> None:
-    file = sky.folder / "sky.bash"
-    words = ["completion", "install", "--shell", "bash", "--file", str(file), "--no-startup"]
-    assert sky(*words).check().out.strip() == str(file)
-    assert "sky" in file.read_text()
-    assert not (sky.folder / ".bashrc").exists()
-
-
 @pytest.mark.parametrize(("words", "code", "name"), JSON_ERRORS, ids=lambda value: str(value)[:30])
 def test_an_error_is_json_where_json_was_asked_for(
     ended_together: Any, words: list[str], code: int, name: str

@@ -1,17 +1,19 @@
 """What a system is given: the unit, the manual, and completion in a real shell.
 
-Decides: that systemd, man and bash have nothing to say against what they are handed. Never: installs it.
+Decides: that systemd, man and shells have nothing to say against what they are handed. Never: installs it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from tests.packaging.conftest import ROOT, run
+from tests.cli.conftest import Terminal
+from tests.packaging.conftest import ROOT, clean, run
 from tests.packaging.test_container import is_setting
 
 from sky.cli.nouns import NOUNS
@@ -85,6 +87,35 @@ def test_man_shows_the_manual_without_a_complaint(tmp_path: Path) -> None:
         assert re.search(rf"^   sky {noun}$", text, re.MULTILINE), noun
     assert "$ sky compute create dev --nodes 2 --cpus 1 --pip numpy" in text
     assert re.search(r"^EXIT STATUS$", text, re.MULTILINE)
+
+
+# A shell whose ``sky`` says what it was given: what is typed, and what the tab key has made of it.
+SAYS = 'sky() { print -r -- "given: $*" }\nPS1="ready> "\n'
+TYPED = {"comput": "compute", "admin led": "admin ledger"}
+
+
+def test_zsh_completes_after_an_installation(tmp_path: Path) -> None:
+    home = clean(HOME=str(tmp_path), ZDOTDIR=str(tmp_path), TERM="dumb")
+    sky, startup = Path(sys.executable).with_name("sky"), tmp_path / ".zshrc"
+    assert run(sky, "completion", "install", "--shell", "zsh", env=home).returncode == 0
+    written = startup.read_text(encoding="utf-8")
+    for before in ("", "autoload -Uz compinit && compinit -u\n"):
+        startup.write_text(before + SAYS + written, encoding="utf-8")
+        with Terminal([str(shutil.which("zsh")), "-i"], home, tmp_path) as terminal:
+            for typed, given in TYPED.items():
+                terminal.until("ready> ")
+                terminal.type(f"sky {typed}\t\r")
+                terminal.until(f"given: {given}")
+
+
+def test_fish_completes_what_was_installed_where_it_was_told(tmp_path: Path) -> None:
+    sky, file = Path(sys.executable).with_name("sky"), tmp_path / "here.fish"
+    home = clean(HOME=str(tmp_path), PATH=f"{sky.parent}:{os.environ['PATH']}")
+    words = ("completion", "install", "--shell", "fish", "--file", file, "--no-startup")
+    assert run(sky, *words, env=home).stdout == f"{file}\n"
+    assert list(tmp_path.iterdir()) == [file]
+    done = run("fish", "-c", f"source {file}; complete -C 'sky admin account re'", env=home, cwd=tmp_path)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["refund", "resume"]
 
 
 @pytest.mark.parametrize("shell", ["bash"])
