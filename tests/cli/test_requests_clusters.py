@@ -181,7 +181,7 @@ def test_a_person_is_shown_the_machines_and_asked(on_daemon: Sky, there: tuple[s
         terminal.type("n\n")
         ended = terminal.end()
     assert ended.code == 4
-    assert re.search(r"local\S* +local-1 .* \*", shown.replace("\x1b[32m", ""))
+    assert re.search(r"local\S* +local-1 .* \*", shown.replace("\x1b[36m", ""))
     assert "an hour? [Y/n]" in shown
     assert "nothing was launched" in ended.out
     with on_daemon.terminal("launch", "-c", name, "echo so be it") as terminal:

@@ -24,13 +24,14 @@ GAP = "  "
 ELLIPSIS = "…"
 
 STYLES = {
-    "good": "32",
+    "good": "36",
     "busy": "33",
-    "bad": "31",
+    "bad": "1;31",
     "dim": "2",
     "bold": "1",
     "title": "1",
 }
+"""Escape codes. No two differ in red and green alone: whoever cannot tell those apart sees them differ."""
 
 
 class Cell(str):

@@ -31,7 +31,7 @@ NARROW_COLUMNS = 90
 """Below this, gauges are numbers without bars."""
 UNDER_WAY = frozenset({"started", "cancel_requested"})
 HIGH, FULL = 70.0, 90.0
-STYLES = {"good": "green", "busy": "yellow", "bad": "red", "dim": "dim"}
+STYLES = {"good": "cyan", "busy": "yellow", "bad": "bold red", "dim": "dim"}
 
 
 class Screen:
