@@ -64,7 +64,7 @@ def test_pings_bring_the_window_and_metrics(node: Any, until: Any) -> None:
 
 def test_accelerators_are_read_where_their_tool_is(node_of: Any, until: Any, tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho '0, 87, 1024, 24576'\necho '1, [N/A], 0, 24576'\n")
+    tool.write_text("#!/bin/sh\necho '0, 87, 1024, 24576'\nsleep 0.3\necho '1, [N/A], 0, 24576'\n")
     tool.chmod(0o755)
     node = node_of(image={"env": {"PATH": f"{tmp_path}:{os.environ['PATH']}"}}).start()
     until(lambda: node.daemon.pings and "gpu_0_percent" in node.daemon.pings[-1].metrics, "a gauge")

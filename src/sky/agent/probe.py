@@ -128,7 +128,7 @@ async def _said(
     try:
         async with asyncio.timeout(seconds_max):
             assert process.stdout is not None
-            said = await process.stdout.read(OUTPUT_BYTES_MAX)
+            said = await _all_of(process.stdout)
             code = await process.wait()
         return said.decode("utf-8", "replace") if code == 0 else None
     except TimeoutError:
@@ -136,6 +136,14 @@ async def _said(
     finally:
         kill_session(process.pid)
         await process.wait()
+
+
+async def _all_of(output: asyncio.StreamReader) -> bytes:
+    """To its end, or as much as is kept: what is written in two goes arrives in two."""
+    said = b""
+    while len(said) < OUTPUT_BYTES_MAX and (more := await output.read(OUTPUT_BYTES_MAX - len(said))):
+        said += more
+    return said
 
 
 def _gpus(text: str) -> dict[str, float]:
