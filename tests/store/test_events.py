@@ -15,6 +15,7 @@ from sky.kit.clock import SECOND_US, ManualClock
 from sky.store import events
 from sky.store.db import Database
 from sky.store.events import SUBSCRIPTION_EVENTS_MAX, Filter, Hub
+from sky.store.schema_jobs import job_events
 from sky.store.tx import Event, Tx
 from sky.store.views import events as views
 from sky.wire import v1
@@ -189,6 +190,14 @@ async def test_a_page_of_large_events_is_short_and_skips_none(db: Database) -> N
             break
     assert (seen, last) == (list(range(1, 31)), 30)
     assert pages >= 6
+
+
+async def test_the_last_moment_is_of_whatever_was_written_last(db: Database) -> None:
+    """A daemon begins no earlier than that: what was due then would wait until its clock was there again."""
+    at_us = db.clock.now_us()
+    row = {"id": "1", "job_id": "job_1", "owner": "acme", "type": "job.queued", "data": {}, "at_us": at_us}
+    await db.write(lambda tx: tx.connection.execute(job_events.insert().values(row)))
+    assert await db.read(events.last_at_us) == at_us
 
 
 async def test_an_empty_log_has_no_cursor(db: Database) -> None:

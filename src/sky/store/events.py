@@ -18,6 +18,8 @@ import sqlalchemy as sa
 
 from sky.store.commits import Committed
 from sky.store.schema import counters, events
+from sky.store.schema_jobs import job_events
+from sky.store.schema_requests import requests
 from sky.store.tx import Event, Tx
 
 SUBSCRIPTION_EVENTS_MAX = 10_000
@@ -249,9 +251,10 @@ def last_seq(connection: sa.Connection) -> int:
 
 
 def last_at_us(connection: sa.Connection) -> int:
-    """The moment of the newest event (0: none)."""
-    newest = sa.select(events.c.at_us).order_by(events.c.seq.desc()).limit(1)
-    return connection.execute(newest).scalar() or 0
+    """The moment of the newest event, of a job's newest or of the newest request (0: there is none)."""
+    written = (events, events.c.at_us), (job_events, job_events.c.at_us), (requests, requests.c.created_us)
+    newest = (sa.select(at).order_by(table.c.seq.desc()).limit(1) for table, at in written)
+    return max(connection.execute(one).scalar() or 0 for one in newest)
 
 
 def first_seq(connection: sa.Connection) -> int:
