@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
+from tests.databases import IN_A_FILE
 
 from sky.kit.masks import Masks
 from sky.server.keys import Keys
@@ -167,6 +168,7 @@ def at_rest(home: Path) -> bytes:
     return b"\n".join(path.read_bytes() for path in files if "nodes" not in path.parts)
 
 
+@IN_A_FILE
 def test_what_goes_in_by_every_door_comes_out_by_none(tmp_path: Path) -> None:
     doors = Doors(tmp_path)
     doors.daemon.start()

@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from tests.databases import IN_A_FILE
 
 from sky.kit.clock import BOOT_ID, SECOND_US, ManualClock, SinceBoot, SteadyClock
 from sky.server.clock_memory import FILE, ClockMemory
@@ -103,6 +104,7 @@ def test_the_wall_is_believed_where_nothing_better_is_known(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not BOOT_ID.exists(), reason="only Linux says which start of the computer it is")
+@IN_A_FILE
 def test_a_daemon_goes_on_by_the_clock_of_the_one_before(own_daemon: Any) -> None:
     own_daemon.stop()
     file = own_daemon.home / FILE

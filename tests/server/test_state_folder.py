@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
+from tests.databases import IN_A_FILE
 
 from sky.server.wiring import holder_of
 
@@ -61,6 +62,7 @@ def test_secrets_are_only_the_owners_and_never_half_written(tmp_path: Path) -> N
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
+@IN_A_FILE
 def test_a_daemon_that_can_write_nothing_any_more_ends_in_order(tmp_path: Path) -> None:
     daemon = RunningDaemon(tmp_path, free_port())
     daemon.start()

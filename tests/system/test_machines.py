@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import RunningDaemon
+from tests.databases import IN_A_FILE
 
 import sky
 
@@ -158,6 +159,7 @@ def test_a_lease_is_held_by_one(api: Api) -> None:
     assert api("PUT", lease, {"owner": "b", "ttl_seconds": 60})[0] == 200
 
 
+@IN_A_FILE
 def test_a_poisoned_row_hides_nothing_and_can_be_deleted(own_daemon: RunningDaemon) -> None:
     api = Api(own_daemon.url)
     spec = {"specs": [{"provider": {"kind": "local"}, "cpus": 1}], "nodes": {"desired": 1}}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
-from tests.databases import server
+from tests.databases import IN_A_FILE, server
 
 import sky
 from sky.client import calls, calls_admin
@@ -57,6 +57,7 @@ def result_of(daemon: RunningDaemon, task: str) -> bytes:
         return answer.read()
 
 
+@IN_A_FILE
 def test_a_backup_made_while_it_runs_is_put_back_and_moved_to_postgresql(
     own_daemon: RunningDaemon, tmp_path: Path
 ) -> None:
