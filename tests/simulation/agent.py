@@ -74,7 +74,7 @@ class SimAgent:
         self.unheard: deque[wire.Outcome] = deque()
         self.begun: list[str] = []
         self._number = 0
-        self._sent: tuple[int, bytes, tuple[str, ...]] | None = None
+        self._sent: wire.Report | None = None
 
     @property
     def boot(self) -> str:
@@ -214,8 +214,7 @@ class SimAgent:
                 self._watch()
                 self._ping()
                 self._was_heard(welcome.heard)
-                if self._sent is not None and self.line is not None:
-                    self.line.say(self._sent[1])
+                self._send()
                 self._report()
             case wire.Work(items=items):
                 self._take(items)
@@ -235,28 +234,34 @@ class SimAgent:
         if self._sent is not None or not self._welcomed or not (self.unheard or self.begun):
             return
         self._number += 1
-        outcomes = tuple(
-            msgspec.structs.replace(x, ago_s=self._ago_s(x.execution, ended=True)) for x in self.unheard
-        )
-        started = tuple(wire.Started(execution=x, ago_s=self._ago_s(x, ended=False)) for x in self.begun)
-        report = wire.Report(number=self._number, started=started, outcomes=outcomes)
+        started = tuple(wire.Started(execution=x, ago_s=0.0) for x in self.begun)
+        self._sent = wire.Report(number=self._number, started=started, outcomes=tuple(self.unheard))
         self.unheard.clear()
         self.begun = []
-        self._sent = (self._number, _encoder.encode(report), tuple(x.execution for x in outcomes))
-        if self.line is not None:
-            self.line.say(self._sent[1])
-            if self.world.chance(self.world.faults.repeats):
-                self.line.say(self._sent[1])
+        self._send()
+        if self.line is not None and self.world.chance(self.world.faults.repeats):
+            self._send()
 
-    def _ago_s(self, execution: str, *, ended: bool) -> float:
+    def _send(self) -> None:
+        """Say the report that was not heard yet: how long ago something was, it is by now."""
+        report = self._sent
+        if report is None:
+            return
+        at = [wire.Started(execution=x.execution, ago_s=self._ago_s(x.execution)) for x in report.started]
+        ends = [
+            msgspec.structs.replace(x, ago_s=self._ago_s(x.execution, ended=True)) for x in report.outcomes
+        ]
+        self._say(wire.Report(number=report.number, started=tuple(at), outcomes=tuple(ends)))
+
+    def _ago_s(self, execution: str, *, ended: bool = False) -> float:
         truth = self.world.truth.get(execution)
         at_s = None if truth is None else truth.ended_s if ended else truth.begun_s
         return 0.0 if at_s is None else self._loop.time() - at_s
 
     def _was_heard(self, number: int) -> None:
-        if self._sent is not None and number >= self._sent[0]:
-            for execution in self._sent[2]:
-                self.journal.pop(execution, None)
+        if self._sent is not None and number >= self._sent.number:
+            for outcome in self._sent.outcomes:
+                self.journal.pop(outcome.execution, None)
             self._sent = None
             self._report()
 

@@ -34,8 +34,9 @@ EVENT_LEADS = _leads(t.TASK_MOVES, c.MOVES, n.MOVES)
 OPEN_REQUESTS = "SELECT id, state FROM requests WHERE finished_us IS NULL"
 SECOND_MICRO = 1_000
 """What a second of the jobs here costs."""
-LEAN, SLACK_S = 1.2, 12.0
-"""A clock that was set leans by a tenth; and a message may be on its way for a while."""
+LEAN, SLACK_S, LATE = 1.2, 12.0, 0.11
+"""A clock that was set leans by a tenth; and a message may be on its way for a while. What is told late is
+told by how long ago it was, of which such a clock makes a tenth more or less, too."""
 NEVER_BEGAN = (t.CREATED, t.ASSIGNED)
 
 
@@ -248,7 +249,8 @@ class Checks:
                 yield f"{job} is {state}, and its end was told {ends[job]} times"
             if charge is not None and state != j.CANCELLED:
                 ran_s = self._ran_s(run_task, past)
-                most = (ran_s * LEAN + SLACK_S) * SECOND_MICRO
+                late_s = self.world.loop.time() if self.world.clock_was_set else 0.0
+                most = (ran_s * LEAN + SLACK_S + late_s * LATE) * SECOND_MICRO
                 if charge > most:
                     yield f"{job} ran for {ran_s:.2f} s, and was charged {charge / SECOND_MICRO:.2f}"
 

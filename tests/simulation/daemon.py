@@ -30,7 +30,7 @@ from sky.reconcile.pool import RowPool
 from sky.server import wiring
 from sky.store.commits import Committed
 from sky.store.db import Database
-from sky.store.events import Hub
+from sky.store.events import Hub, last_at_us
 from sky.store.rows import providers
 from sky.store.tx import Tx
 from sky.verbs.job_steps import JobRules
@@ -69,9 +69,9 @@ class Daemon:
         self.alive, self.doom = True, None
         self._context = contextvars.copy_context()
         self._context.run(HERE.set, self)
-        clock = SteadyClock(world.clock)
-        clock.not_before(world.query("SELECT max(at_us) FROM events")[0][0] or 0)
+        clock = world.agreed if world.shared else SteadyClock(world.clock)
         self.db = Database(world.storage.of(self.number), clock, wakes.keys, threaded=False)
+        clock.not_before(self.db._read_here(last_at_us))
         pool = RowPool(self.db, world.registry, Context(world.folder, "test", clock), lambda _: {})
         self.runner = wiring.make_runner(
             self.db,

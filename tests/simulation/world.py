@@ -21,7 +21,7 @@ from tests.simulation.daemon import HERE, Daemon
 from tests.simulation.virtual import VirtualLoop
 
 from sky.domain.errors import Busy, StorageFull
-from sky.kit.clock import ManualClock
+from sky.kit.clock import ManualClock, SteadyClock
 from sky.providers.base import LaunchOrder, Machine
 from sky.providers.fake.cloud import FakeCloud, Pace, fake_offer, regions
 from sky.providers.registry import Registry
@@ -70,6 +70,8 @@ class World:
         self.folder = folder
         self.random = chance
         self.clock = ManualClock()
+        self.agreed = SteadyClock(self.clock)
+        """What daemons that share a database go by."""
         self.loop = VirtualLoop(self.clock)
         self.loop.set_task_factory(_task)
         self.loop.set_exception_handler(self._broke)
