@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sky.agent.leftovers import kill_session
+from sky.kit.bounded import read_up_to
 from sky.wire.v1 import MetricSpec
 
 OUTPUT_BYTES_MAX = 4096
@@ -128,7 +129,7 @@ async def _said(
     try:
         async with asyncio.timeout(seconds_max):
             assert process.stdout is not None
-            said = await _all_of(process.stdout)
+            said = await read_up_to(process.stdout, OUTPUT_BYTES_MAX)
             code = await process.wait()
         return said.decode("utf-8", "replace") if code == 0 else None
     except TimeoutError:
@@ -136,14 +137,6 @@ async def _said(
     finally:
         kill_session(process.pid)
         await process.wait()
-
-
-async def _all_of(output: asyncio.StreamReader) -> bytes:
-    """To its end, or as much as is kept: what is written in two goes arrives in two."""
-    said = b""
-    while len(said) < OUTPUT_BYTES_MAX and (more := await output.read(OUTPUT_BYTES_MAX - len(said))):
-        said += more
-    return said
 
 
 def _gpus(text: str) -> dict[str, float]:

@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from sky.agent.log import say
+from sky.kit.bounded import read_up_to
 from sky.wire.agent import Recall
 
 EVERY_S = 5.0
@@ -62,13 +63,13 @@ async def _token(base: str, session: aiohttp.ClientSession) -> str:
     headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
     async with session.put(f"{base}/latest/api/token", headers=headers) as answer:
         answer.raise_for_status()
-        return (await answer.content.read(BYTES_MAX)).decode("ascii", "replace").strip()
+        return (await read_up_to(answer.content, BYTES_MAX)).decode("ascii", "replace").strip()
 
 
 async def _asked(base: str, session: aiohttp.ClientSession, token: str) -> tuple[int, bytes]:
     url = f"{base}/latest/meta-data/spot/instance-action"
     async with session.get(url, headers={"X-aws-ec2-metadata-token": token}) as answer:
-        return answer.status, await answer.content.read(BYTES_MAX)
+        return answer.status, await read_up_to(answer.content, BYTES_MAX)
 
 
 def _read(content: bytes) -> _Notice:

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from sky.domain.money import usd_text
+from sky.kit.bounded import read_up_to
 from sky.wire import console as wire
 
 ANSWER_BYTES_MAX = 64 * 1024
@@ -102,9 +103,7 @@ class Bridge:
             aiohttp.ClientSession(trust_env=False) as session,
             session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
-            content = await answer.content.read(ANSWER_BYTES_MAX + 1)
-            while len(content) <= ANSWER_BYTES_MAX and (more := await answer.content.read(ANSWER_BYTES_MAX)):
-                content += more
+            content = await read_up_to(answer.content, ANSWER_BYTES_MAX + 1)
             if len(content) > ANSWER_BYTES_MAX:
                 raise ValueError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
             return answer.status, content

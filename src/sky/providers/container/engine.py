@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from sky.kit.bounded import read_up_to
 from sky.providers.base import AgainLater, Refused
 from sky.providers.container.place import Place
 
@@ -86,9 +87,7 @@ class Engine:
         """One question and the whole answer to it."""
         seconds_max = seconds_max or ANSWER_SECONDS_MAX
         async with self._answer(method, path, query, body, {"Content-Type": media}, seconds_max) as answer:
-            content = await answer.content.read(ANSWER_BYTES_MAX + 1)
-            while len(content) <= ANSWER_BYTES_MAX and (more := await answer.content.read(ANSWER_BYTES_MAX)):
-                content += more
+            content = await read_up_to(answer.content, ANSWER_BYTES_MAX + 1)
             if len(content) > ANSWER_BYTES_MAX:
                 raise AgainLater(f"the engine at {self.place} says more than {ANSWER_BYTES_MAX} bytes")
         return content
@@ -131,7 +130,7 @@ class Engine:
                 session.request(method, base + path, params=told, data=body, headers=headers) as answer,
             ):
                 if answer.status > HTTP_OK_MAX:
-                    raise Said(answer.status, _message(await answer.content.read(ANSWER_BYTES_MAX)))
+                    raise Said(answer.status, _message(await read_up_to(answer.content, ANSWER_BYTES_MAX)))
                 yield answer
         except aiohttp.ClientConnectorCertificateError as error:
             message = f"the engine at {place} is not who ca vouches for: {error.certificate_error}"
