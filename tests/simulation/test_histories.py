@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.history import tell
 
 PARTS = 8
-HISTORIES = int(os.environ.get("SKY_HISTORIES", "160"))
+HISTORIES = int(os.environ.get("SKY_HISTORIES", "640"))
 ON_A_SERVER = 5, 9
 """Told on PostgreSQL too, by several daemons each, where one takes seconds."""
 
