@@ -121,6 +121,13 @@ class RunningDaemon:
             return False
 
 
+def pytest_sessionfinish() -> None:
+    """End a PostgreSQL that was started: a process that runs tests beside others does no more than this."""
+    databases = sys.modules.get("tests.databases")
+    if databases is not None and databases.server.cache_info().currsize:
+        databases.server().stop()
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
