@@ -60,12 +60,15 @@ class Daemon:
         """It dies at the point that it passes after so many others."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._lines: list[Line] = []
+        self._dead: Database | None = None
+        """What a dead one had open, until it is let go of."""
 
     # ── its life ────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         """A new process on what is there."""
         world = self.world
+        self._bury()
         self.alive, self.doom = True, None
         self._context = contextvars.copy_context()
         self._context.run(HERE.set, self)
@@ -120,6 +123,7 @@ class Daemon:
         self.alive = False
         self.world.say(f"daemon {self.number} died: {why}")
         self.db._closed = True
+        self._dead = self.db
         self.world.loop.call_soon(self._bury)
         if again_s is None:
             again_s = self.world.random.choice((0.1, 1.0, 10.0, 60.0))
@@ -130,13 +134,22 @@ class Daemon:
         if not self.alive and not self.world.loop.is_closed():
             self.start()
 
+    def end(self) -> None:
+        """The history is over."""
+        self._bury()
+        if self.alive:
+            storage.let_go(self.db)
+
     def _bury(self) -> None:
+        dead, self._dead = self._dead, None
+        if dead is None:
+            return
         for task in list(self._tasks):
             task.cancel()
         for line in self._lines:
             line.break_off()
         self._lines.clear()
-        storage.let_go(self.db)
+        storage.let_go(dead)
 
     # ── who calls, and who is told ──────────────────────────────────────────────────────────────
 

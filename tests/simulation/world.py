@@ -105,8 +105,7 @@ class World:
     def close(self) -> None:
         """End for good."""
         for daemon in self.daemons:
-            if daemon.alive:
-                storage.let_go(daemon.db)
+            daemon.end()
 
     # ── chance ──────────────────────────────────────────────────────────────────────────────────
 
