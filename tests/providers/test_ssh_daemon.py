@@ -163,6 +163,16 @@ def pool(place: Place) -> Place:
     return place
 
 
+def test_a_pool_is_named_as_the_page_shows_it(pool: Place) -> None:
+    there = pool.sky("launch", "--infra", "ssh/near", "--dryrun", "true")
+    assert there.returncode == 0, there.stderr
+    assert "near" in there.stdout
+    assert "far" not in there.stdout
+    wrong = pool.sky("launch", "--infra", "ssh/nera", "--dryrun", "true")
+    assert wrong.returncode != 0
+    assert "did you mean 'near'?" in wrong.stderr
+
+
 @sky.function
 def double(number: int) -> int:
     return 2 * number

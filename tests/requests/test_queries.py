@@ -97,7 +97,8 @@ def test_what_is_asked_of_a_machine_is_kept_to_the_letter(api: Api) -> None:
         ({"infra": "gpc"}, "ResourcesUnavailableError", "did you mean 'gcp'?"),
         ({"infra": "gcp"}, "ResourcesUnavailableError", "not enabled on this server"),
         ({"cpus": 4096}, "ResourcesUnavailableError", "cpus, 4096 wanted"),
-        ({"region": "mars"}, "ResourcesUnavailableError", "mars wanted"),
+        ({"region": "mars"}, "ResourcesUnavailableError", "'mars' is neither a region nor"),
+        ({"infra": "local", "region": "mars"}, "ResourcesUnavailableError", "known: local"),
         ({"instance_type": "local-77"}, "ResourcesUnavailableError", "is no local-77"),
         ({"use_spot": True}, "ResourcesUnavailableError", "is not sold in the wanted market"),
         ({"zone": "a"}, "NotSupportedError", "zone: 'a'"),
@@ -126,6 +127,25 @@ def test_an_alternative_that_cannot_be_had_is_passed_over_with_its_reason(api: A
     assert told["chosen"]["infra"] == "local"
     why = {p["what"]: p["reason"] for p in told["passed_over"]}
     assert "gcp" in why["infra 'gpc'"]
+
+
+def test_a_provider_may_be_named_behind_its_kind(api: Api) -> None:
+    name = f"spare-{secrets.token_hex(4)}"
+    added = api.http.post("/v1/providers", json={"name": name, "kind": "local", "config": {}})
+    assert added.status_code == 201, added.text
+    try:
+        told = one(api, {"infra": "local", "region": name})
+        assert {c["infra"] for c in told["candidates"]} == {name}
+        told = one(api, {"infra": "local", "region": name, "zone": "local"})
+        assert {(c["infra"], c["region"]) for c in told["candidates"]} == {(name, "local")}
+        error = refused(api, {"infra": "local", "region": name[:-1]})
+        assert f"did you mean {name!r}?" in error["message"]
+        assert [row["name"] for row in api.do("check", infra_list=[f"local/{name}"])] == [name]
+        assert len(api.do("check", infra_list=["local/local", f"local/{name}"])) == 2
+        error = api.fails("check", infra_list=[f"local/{name[:-1]}"])
+        assert (error["type"], f"did you mean {name!r}?" in error["message"]) == ("InvalidCloudError", True)
+    finally:
+        assert api.http.delete(f"/v1/providers/{name}").status_code < 300
 
 
 def test_a_dry_run_shows_the_machines_and_does_nothing(api: Api) -> None:

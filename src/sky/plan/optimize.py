@@ -69,11 +69,28 @@ def nothing(
             told.append(f"no provider of this server offers {name}; they offer {has}")
         else:
             told.append(f"no accelerator is called {name!r}; {hint(name, names)}")
-    told += [f"{what}: {why}" for what, why in passed[:IN_WORDS_MAX]]
-    if len(passed) > IN_WORDS_MAX:
-        told.append(f"and {len(passed) - IN_WORDS_MAX} more")
+    nowhere = _nowhere(offers, wanted)
+    told += dict.fromkeys(nowhere)
+    if len(nowhere) < len(wanted.alternatives):
+        told += [f"{what}: {why}" for what, why in passed[:IN_WORDS_MAX]]
+        if len(passed) > IN_WORDS_MAX:
+            told.append(f"and {len(passed) - IN_WORDS_MAX} more")
     told += errors
     if not told:
         names = ", ".join(dict.fromkeys(a.provider for a in wanted.alternatives))
         told.append(f"no provider named ({names}) has an offer")
     return f"no machine will do: {'; '.join(told)}"
+
+
+def _nowhere(offers: Sequence[Offer], wanted: Wanted) -> list[str]:
+    """The places that are asked for and that no offer is in, one for each alternative that names one."""
+    told: list[str] = []
+    for one in wanted.alternatives:
+        mine = [
+            offer for offer in offers if one.provider in {offer.provider_id, offer.provider_name, offer.kind}
+        ]
+        there = {offer.region for offer in mine if offer.region} | {offer.provider_name for offer in mine}
+        if mine and one.region is not None and one.region not in there:
+            what = f"{one.region!r} is neither a region nor a provider of {one.provider!r}"
+            told.append(f"{what}; {hint(one.region, there)}")
+    return told

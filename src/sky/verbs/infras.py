@@ -38,7 +38,27 @@ def meant(tx: Tx, infras: Sequence[str] | None, rules: Rules) -> list[str]:
         if not info.credential_fields and (wanted is None or kind in wanted):
             ensure_default(tx, kind, rules)
     states = providers.states(tx.connection)
-    return [row["id"] for row in states if wanted is None or wanted & {row["name"], row["kind"]}]
+    if infras is None:
+        return [row["id"] for row in states]
+    return list(dict.fromkeys(found for infra in infras for found in _named(tx, states, infra)))
+
+
+def _named(tx: Tx, states: Sequence[Row], infra: str) -> list[str]:
+    """The ids of the providers that KIND, NAME, KIND/NAME or KIND/REGION means. Raises RequestFailure."""
+    first, _, behind = infra.partition("/")
+    mine = [row for row in states if first in {row["name"], row["kind"]}]
+    called = [row["id"] for row in mine if behind == row["name"] and row["kind"] == first]
+    if called or not behind or not mine:
+        return called or [row["id"] for row in mine]
+    place = behind.partition("/")[0]
+    offers = {row["id"]: providers.offers_of(tx.connection, row["id"]) for row in mine}
+    there = {one.region for known in offers.values() for one in known if one.region}
+    if place != "*" and there and place not in there:
+        msg = f"{place!r} is neither a region nor a provider of {first!r}"
+        raise RequestFailure(
+            "InvalidCloudError", f"{msg}; {hint(place, there | {row['name'] for row in mine})}", infra=infra
+        )
+    return [row["id"] for row in mine]
 
 
 def checked(tx: Tx, infras: Sequence[str] | None, rules: Rules, *, verbose: bool) -> list[InfraRecord]:

@@ -72,7 +72,8 @@ def asked(tx: Tx, task: wire.TaskConfig, rules: Rules) -> Asked:
     narrow: list[dict[str, Any]] = []
     turned: list[Turned] = []
     image = task.machines[0].image
-    for place, machine in enumerate(task.machines):
+    for place, told in enumerate(task.machines):
+        machine = _placed(tx, told, rules)
         for infra in _infras(tx, machine):
             wrong = _wrong(tx, machine, infra, image, rules)
             if wrong is not None:
@@ -96,6 +97,18 @@ def kept(cluster: Row) -> Asked:
     specs = tuple(msgspec.convert(spec, v1.Spec) for spec in cluster["specs"])
     narrow: list[dict[str, Any]] = resources.get("narrow") or []
     return Asked(specs, tuple(narrow), bool(resources.get("ordered")), resources.get("image"))
+
+
+def _placed(tx: Tx, machine: wire.Machine, rules: Rules) -> wire.Machine:
+    """A machine whose infra is KIND/NAME, or KIND/NAME/REGION, as that provider's; others as they are."""
+    kind, name = machine.infra, machine.region
+    if kind is None or name is None or kind not in rules.kinds:
+        return machine
+    found = providers.called(tx.connection, kind, name)
+    if found is None:
+        return machine
+    infra = found if name in rules.kinds else name  # a name that is also a kind's would mean the kind
+    return msgspec.structs.replace(machine, infra=infra, region=machine.zone, zone=None)
 
 
 def _infras(tx: Tx, machine: wire.Machine) -> Sequence[str]:

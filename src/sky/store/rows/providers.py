@@ -29,6 +29,12 @@ def named(connection: sa.Connection, name: str) -> str | None:
     return connection.execute(sa.select(providers.c.id).where(providers.c.name == name)).scalar()
 
 
+def called(connection: sa.Connection, kind: str, name: str) -> str | None:
+    """The id of the provider of that kind that has that name."""
+    query = sa.select(providers.c.id).where(providers.c.name == name, providers.c.kind == kind)
+    return connection.execute(query).scalar()
+
+
 def names(connection: sa.Connection) -> list[str]:
     """Every provider's name."""
     return [row.name for row in connection.execute(sa.select(providers.c.name))]
