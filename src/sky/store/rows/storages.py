@@ -15,7 +15,8 @@ from sky.store.sql import Row, insert_ignore, many, one
 from sky.store.tx import Tx
 
 STORAGES_MAX = 1_000
-JOBS_MAX = 10_000
+JOBS_AT_ONCE = 1_000
+"""How many rows are in memory while all are looked through."""
 
 
 def find(connection: sa.Connection, owner: str, name: str) -> Row | None:
@@ -32,10 +33,11 @@ def of(connection: sa.Connection, owner: str | None) -> list[Row]:
 def used(connection: sa.Connection, owner: str | None) -> set[tuple[str, str]]:
     """(owner, name) of each storage that a job under way names: of one owner, or of all (None)."""
     uses = cluster_jobs.c.body["storages"].label("uses")
-    query = sa.select(cluster_jobs.c.owner, uses).where(cluster_jobs.c.ended_us.is_(None)).limit(JOBS_MAX)
+    query = sa.select(cluster_jobs.c.owner, uses).where(cluster_jobs.c.ended_us.is_(None))
     if owner is not None:
         query = query.where(cluster_jobs.c.owner == owner)
-    return {(row["owner"], use["name"]) for row in many(connection, query) for use in row["uses"] or ()}
+    with connection.execute(query, execution_options={"yield_per": JOBS_AT_ONCE}) as rows:
+        return {(whose, use["name"]) for whose, used_here in rows for use in used_here or ()}
 
 
 def write(tx: Tx, owner: str, name: str, **values: Any) -> None:
