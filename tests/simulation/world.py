@@ -88,7 +88,7 @@ class World:
         self.violations: list[str] = []
         self.failed_s = -CLAIM_S
         self.clock_was_set = False
-        self._under_way: dict[Call, Daemon | None] = {}
+        self._under_way: dict[Call, tuple[Daemon | None, float]] = {}
         pace = Pace(
             boot_s=chance.choice((0.0, 3.0, 20.0)),
             list_after_s=chance.choice((0.0, 0.0, 5.0, 30.0)),
@@ -148,12 +148,12 @@ class World:
 
     def calls(self, by: Daemon | None, call: Call) -> None:
         """A daemon begins a call that changes something: no other one may be at the same, unless its claim
-        could not be renewed, or clocks differ."""
-        other = self._under_way.get(call)
-        sure = self.loop.time() - self.failed_s > CLAIM_S and not self.clock_was_set
+        could not be renewed since it began, or clocks differ."""
+        other, since_s = self._under_way.get(call, (None, 0.0))
+        sure = since_s - self.failed_s > CLAIM_S and not self.clock_was_set
         if other is not None and other is not by and other.alive and sure:
             self.wrong(f"daemons {other.number} and {by and by.number} are both at {call}")
-        self._under_way[call] = by
+        self._under_way[call] = by, self.loop.time()
 
     def called(self, call: Call) -> None:
         """That call has its answer."""
