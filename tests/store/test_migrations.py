@@ -24,7 +24,8 @@ from tests.store.support import compute_row
 from sky.store import migrate, schema, schema_requests
 from sky.store.engine import make_engine
 from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
-from sky.store.rows import cluster_plans, clusters, nodes, requests
+from sky.store.rows import cluster_plans, clusters, nodes, requests, webhooks
+from sky.store.views import webhooks as sent_views
 from sky.store.views.standing import standing
 
 RELEASED = "0004"
@@ -296,6 +297,33 @@ def test_nodes_that_are_over_are_not_read_to_count_the_others(tmp_path: Path) ->
     engine.dispose()
     assert len(plans) == 2
     assert all("ix_nodes_not_over" in plan[0].detail for plan in plans), plans
+
+
+@pytest.mark.parametrize("state", [None, "failed", "pending"])
+def test_a_page_of_what_was_sent_to_a_webhook_is_read_without_the_rest(
+    tmp_path: Path, state: str | None
+) -> None:
+    upgrade(f"sqlite:///{tmp_path / 'sky.db'}")
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'sky.db'}")
+    said: list[str] = []
+    with engine.connect() as connection:
+        hook = {"owner": "account:a", "url": "u", "secrets": b"", "enabled": True, "after_seq": 0}
+        _insert(connection, "webhooks", {**hook, "id": "whk_1", "created_us": 0})
+        driver: Any = connection.connection.dbapi_connection
+        driver.set_trace_callback(said.append)
+        sent_views.sent(connection, "whk_1", state, cursor=None, limit=9)
+        sent_views.webhook(connection, "whk_1")
+        webhooks.page(connection, "whk_1", 7, 9)
+        driver.set_trace_callback(None)
+        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all() for text in said]
+    engine.dispose()
+    steps = [
+        step.detail for plan in plans for step in plan if "deliver" in step.detail or "TREE" in step.detail
+    ]
+    assert all(step.startswith("SEARCH deliveries USING") for step in steps), steps
+    assert len(steps) == 4, "a page, two counts, and the page that its owner sees"
+    for step, name in zip(steps[1:3], ("pending", "failed"), strict=True):
+        assert f"INDEX ix_deliveries_{name} (webhook_id=?)" in step, "what was delivered is not read to count"
 
 
 def test_the_first_step_can_be_taken_back(tmp_path: Path) -> None:

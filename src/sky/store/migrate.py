@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sky.store import schema_users
 from sky.store.engine import explain, is_lost, make_engine
 
-HEAD = "0009"
+HEAD = "0010"
 FOLDER = Path(__file__).with_name("migrations")
 
 

@@ -224,5 +224,14 @@ sa.Index(
     sqlite_where=IS_PENDING,
     postgresql_where=IS_PENDING,
 )
+IS_FAILED = deliveries.c.state == sa.literal_column("'failed'")
+"""One that is not tried again by itself."""
+sa.Index(
+    "ix_deliveries_failed",
+    deliveries.c.webhook_id,
+    deliveries.c.event_seq,
+    sqlite_where=IS_FAILED,
+    postgresql_where=IS_FAILED,
+)
 IS_OVER = deliveries.c.state != sa.literal_column("'pending'")
 sa.Index("ix_deliveries_over", deliveries.c.created_us, sqlite_where=IS_OVER, postgresql_where=IS_OVER)

@@ -216,12 +216,12 @@ class WebhookSwitch(Request, frozen=True):
 
 
 class Delivery(Answer, frozen=True):
-    """An event on its way to a webhook. ``event`` and ``job`` null: the event is not kept any more.
-    ``last_error``: why the last try failed; ``next_at`` null: it is not tried again by itself."""
+    """An event on its way to a webhook. ``last_error``: why the last try failed; ``next_at`` null: it is not
+    tried again by itself."""
 
     id: str
-    event: str | None
-    job: str | None
+    event: str
+    job: str
     state: DeliveryState
     attempts: int
     last_status: int | None

@@ -138,7 +138,7 @@ async def list_webhook_deliveries(ask: JobAsk) -> ASGIResponse:
             place = rows.delivery(connection, after)
             if place is None or place["webhook_id"] != webhook["id"]:
                 raise JobRefused("invalid_cursor", "after is no delivery of this endpoint", param="after")
-            before = place["seq"]
+            before = place["event_seq"]
         return rows.page(connection, webhook["id"], before, limit + 1)
 
     found = await ask.unit.db.read(read)

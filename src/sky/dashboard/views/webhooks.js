@@ -56,7 +56,10 @@ function show(page, one, sent, { account, path, choice }) {
     if (await sure(question, "Send nothing")) await say(false);
   };
   const again = (each) =>
-    page.act(() => call("POST", `${path}/deliveries/${to(each.id)}/redeliver`), "it is sent again");
+    page.act(
+      () => call("POST", `${path}/deliveries/${to(each.id)}/redeliver`),
+      one.enabled ? "it is sent again" : "it is sent again once the webhook is enabled",
+    );
   page.show(
     "Webhook",
     h(
@@ -86,8 +89,8 @@ function sentTable(sent, again) {
   return table(
     "What was sent",
     [
-      ["Event", (each) => each.event ?? "not kept"],
-      ["Job", (each) => (each.job ? link(`sold/${to(each.job)}`, id(each.job)) : "–")],
+      ["Event", (each) => each.event],
+      ["Job", (each) => link(`sold/${to(each.job)}`, id(each.job))],
       ["State", (each) => state(each.state)],
       ["Tries", (each) => each.attempts, "num"],
       ["Last try", (each) => time(each.tried_at), "fit"],

@@ -110,12 +110,12 @@ def delivery(connection: sa.Connection, delivery_id: str) -> Row | None:
     return one(connection, sa.select(deliveries).where(deliveries.c.id == delivery_id))
 
 
-def page(connection: sa.Connection, webhook_id: str, before_seq: int | None, limit: int) -> list[Row]:
-    """An endpoint's deliveries, newest first."""
+def page(connection: sa.Connection, webhook_id: str, before_event: int | None, limit: int) -> list[Row]:
+    """An endpoint's deliveries, newest first: in the order of their events, for which there is an index."""
     query = sa.select(deliveries).where(deliveries.c.webhook_id == webhook_id)
-    if before_seq is not None:
-        query = query.where(deliveries.c.seq < before_seq)
-    return many(connection, query.order_by(deliveries.c.seq.desc()).limit(limit))
+    if before_event is not None:
+        query = query.where(deliveries.c.event_seq < before_event)
+    return many(connection, query.order_by(deliveries.c.event_seq.desc()).limit(limit))
 
 
 _LISTENING = prepared(

@@ -1,7 +1,7 @@
 """Webhooks of accounts and what was sent to them, as an operator is shown them.
 
 Decides: how a row becomes a shape of ``wire/admin``. Never: shows a secret, or what a message said.
-Follows: what became of an event is told also when the event itself is not kept any more.
+Follows: what is looked at again and again costs by what is shown, and not by what was ever sent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ import sqlalchemy as sa
 from sky.domain.errors import NotFound
 from sky.kit.clock import to_datetime
 from sky.store.rows import webhooks as rows
-from sky.store.schema_jobs import deliveries, job_events
+from sky.store.schema_jobs import IS_FAILED, IS_PENDING, deliveries, job_events
 from sky.store.sql import Row, many, one
 from sky.store.views import accounts
 from sky.store.views.errors import moment
 from sky.store.views.paging import cut, place_of
 from sky.wire import admin
+from sky.wire.webhooks import DeliveryState
 
 CURSOR = "deliveries"
+_IN: dict[DeliveryState, sa.ColumnElement[bool]] = {
+    "pending": IS_PENDING,
+    "failed": IS_FAILED,
+    "delivered": deliveries.c.state == "delivered",
+}
 
 
 def find(connection: sa.Connection, webhook_id: str) -> Row:
@@ -46,16 +52,21 @@ def of_account(connection: sa.Connection, ref: str) -> admin.WebhookPage:
 
 
 def sent(
-    connection: sa.Connection, webhook_id: str, state: str | None, *, cursor: str | None, limit: int
+    connection: sa.Connection,
+    webhook_id: str,
+    state: DeliveryState | None,
+    *,
+    cursor: str | None,
+    limit: int,
 ) -> admin.DeliveryPage:
     """What was sent to a webhook, newest first: all of it, or what is in a state. Raises NotFound."""
     query = _events().where(deliveries.c.webhook_id == find(connection, webhook_id)["id"])
     if state is not None:
-        query = query.where(deliveries.c.state == state)
+        query = query.where(_IN[state])
     if (place := place_of(CURSOR, cursor)) is not None:
-        query = query.where(deliveries.c.seq < place)
-    found = many(connection, query.order_by(deliveries.c.seq.desc()).limit(limit + 1))
-    shown, following = cut(found, limit, CURSOR, lambda row: row["seq"])
+        query = query.where(deliveries.c.event_seq < place)
+    found = many(connection, query.order_by(deliveries.c.event_seq.desc()).limit(limit + 1))
+    shown, following = cut(found, limit, CURSOR, lambda row: row["event_seq"])
     return admin.DeliveryPage(items=tuple(_delivery(row) for row in shown), next_cursor=following)
 
 
@@ -72,17 +83,12 @@ def delivery(connection: sa.Connection, webhook_id: str, delivery_id: str) -> ad
 
 
 def _events() -> sa.Select[Any]:
+    # Each has its event: those are kept for good. The outer join only says which of both is read first.
     both = sa.outerjoin(deliveries, job_events, job_events.c.seq == deliveries.c.event_seq)
     return sa.select(deliveries, job_events.c.type, job_events.c.job_id).select_from(both)
 
 
 def _webhook(connection: sa.Connection, row: Row) -> admin.Webhook:
-    count = (
-        sa.select(deliveries.c.state, sa.func.count().label("n"))
-        .where(deliveries.c.webhook_id == row["id"])
-        .group_by(deliveries.c.state)
-    )
-    counts = {each["state"]: each["n"] for each in many(connection, count)}
     return admin.Webhook(
         id=row["id"],
         url=row["url"],
@@ -90,9 +96,14 @@ def _webhook(connection: sa.Connection, row: Row) -> admin.Webhook:
         enabled=row["enabled"],
         disabled_reason=row["disabled_reason"],
         created_at=to_datetime(row["created_us"]),
-        pending=counts.get("pending", 0),
-        failed=counts.get("failed", 0),
+        pending=_count(connection, row["id"], IS_PENDING),
+        failed=_count(connection, row["id"], IS_FAILED),
     )
+
+
+def _count(connection: sa.Connection, webhook_id: str, which: sa.ColumnElement[bool]) -> int:
+    query = sa.select(sa.func.count()).select_from(deliveries).where(deliveries.c.webhook_id == webhook_id)
+    return connection.execute(query.where(which)).scalar_one()
 
 
 def _delivery(row: Row) -> admin.Delivery:
