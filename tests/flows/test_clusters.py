@@ -456,6 +456,20 @@ async def test_a_launch_changes_the_size_where_that_is_asked_for(tmp_path: Path)
     world.close()
 
 
+async def test_a_machine_whose_disk_is_not_wanted_is_ended_with_it_and_need_not_be_stopped(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    user = await up(world)
+    world.cloud.unstoppable = True
+    await user.launch(nodes=1, resize=True)
+    await world.settle(lambda: len(world.cloud.alive()) == 1 and len(world.cloud.disks.names("test")) == 1)
+    await world.settle(lambda: len(world.rows(disk_rows)) == 1)
+    await do(user, "down")
+    assert nothing_is_left(world)
+    world.close()
+
+
 async def test_a_rank_that_is_wanted_again_waits_until_its_old_disk_is_gone(tmp_path: Path) -> None:
     world = World(tmp_path)
     user = await up(world)

@@ -232,28 +232,34 @@ def test_an_offer_that_was_refused_just_now_is_not_the_last() -> None:
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def disk(rank: int) -> DiskView:
-    return DiskView(f"cmp_1-{rank}", rank, "prv_1", "small", None, True)
+def disk(rank: int, *, going: bool = False) -> DiskView:
+    return DiskView(f"cmp_1-{rank}", rank, "prv_1", "small", None, True, going)
 
 
 @given(
     st.lists(st.sampled_from([*sorted(n.STATES)]), min_size=1, max_size=3),
     st.integers(0, 3),
     st.sampled_from([c.READY, c.DELETING]),
+    st.sets(st.integers(0, 2)),
 )
 def test_a_disk_goes_only_when_nobody_wants_it_and_no_machine_may_use_it(
-    states: list[str], wanted: int, state: str
+    states: list[str], wanted: int, state: str, going: set[int]
 ) -> None:
     nodes = [views.node(f"nod_{rank}", rank=rank, state=one) for rank, one in enumerate(states)]
-    found = tuple(disk(rank) for rank in range(3))
+    found = tuple(disk(rank, going=rank in going) for rank in range(3))
     case = replace(views.compute(*nodes, state=state), disks=found, disks_wanted=wanted)
     actions = compute_plan.plan(case, views.NOW).actions
     removed = {action.name for action in actions if isinstance(action, compute_plan.RemoveDisk)}
+    let_go = {action.name for action in actions if isinstance(action, compute_plan.LetDiskGo)}
+    ended = {action.id for action in actions if isinstance(action, n.NodeDeleting)}
     for one in found:
-        held = one.rank < len(states) and states[one.rank] not in n.FINAL
+        node = nodes[one.rank] if one.rank < len(nodes) else None
         if one.name in removed:
-            assert not held
+            assert one.going or one.name in let_go
+            assert node is None or node.state in {n.REQUESTED, *n.FINAL}, "no machine may use it"
+        if one.name in let_go:
             assert state == c.DELETING or one.rank >= wanted
+            assert node is None or node.state in n.ENDING | n.FINAL or node.id in ended
     deleted = any(isinstance(action, c.ComputeDeleted) for action in actions)
     assert not deleted, "a compute is not deleted while it has disks"
 

@@ -9,6 +9,7 @@ definition that breaks costs one node, and going back finds the rest as they wer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,13 +50,20 @@ class AskForNode:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveDisk:
-    """Have a disk removed that no rank will use again."""
+class LetDiskGo:
+    """No rank will use that disk again: it is promised to nobody any more, and may go with its machine."""
 
     name: str
 
 
-Action = AskForNode | RemoveDisk | Fact
+@dataclass(frozen=True, slots=True)
+class RemoveDisk:
+    """Have a disk removed that was let go, and that no machine is left of."""
+
+    name: str
+
+
+Action = AskForNode | LetDiskGo | RemoveDisk | Fact
 
 
 def plan(view: ComputeView, now_us: int) -> Decision[Action]:
@@ -105,8 +113,7 @@ def _deleting(view: ComputeView, now_us: int) -> Decision[Action]:
     ]
     left = [node for node in view.nodes if node.state not in n.FINAL]
     if not left and view.disks:
-        gone = tuple(RemoveDisk(disk.name) for disk in view.disks)
-        return Decision(gone, None, f"waits for {len(gone)} disks to be removed")
+        return Decision(_disks(view, facts), None, f"waits for {len(view.disks)} disks to be removed")
     if not left:
         return Decision((c.ComputeDeleted(view.id, now_us),), None, "every machine is gone")
     speaking = [node for node in left if _has_last_words(view, node, now_us)]
@@ -156,12 +163,7 @@ def _running(view: ComputeView, now_us: int) -> Decision[Action]:
         )
         state, why = _state(view, kept, wish, now_us)
     actions.extend(state)
-    at_work = {node.rank for node in view.nodes if node.state not in n.FINAL}
-    actions.extend(
-        RemoveDisk(disk.name)
-        for disk in view.disks
-        if disk.going or (disk.rank >= view.disks_wanted and disk.rank not in at_work)
-    )
+    actions.extend(_disks(view, actions))
     if len(former) > len(replaced):
         why += f"; {len(former) - len(replaced)} of the definition before stay until one of this is ready"
     fences = [x.fenced_us for x in view.nodes if x.state in n.ENDING and (x.fenced_us or 0) > now_us]
@@ -189,6 +191,21 @@ def _let_go(node: NodeView, now_us: int, actions: list[Action]) -> bool:
     if node.state == n.READY:
         actions.append(n.NodeDraining(node.id))
     return True
+
+
+def _disks(view: ComputeView, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """What becomes of disks that are not wanted. That one goes is decided with the end of its last machine,
+    which then need not be stopped first."""
+    ended = {action.id for action in actions if isinstance(action, n.NodeDeleting)}
+    stay = {node.rank for node in view.nodes if node.state in n.WANTED and node.id not in ended}
+    used = {node.rank for node in view.nodes if node.state not in n.FINAL | {n.REQUESTED}}
+    wanted = 0 if view.state == c.DELETING else view.disks_wanted
+    going = [disk for disk in view.disks if disk.going]
+    let_go = [disk for disk in view.disks if not disk.going and disk.rank >= wanted and disk.rank not in stay]
+    return (
+        *(LetDiskGo(disk.name) for disk in let_go),
+        *(RemoveDisk(disk.name) for disk in (*going, *let_go) if disk.rank not in used),
+    )
 
 
 def _holds_rank(node: NodeView, now_us: int) -> bool:

@@ -14,6 +14,7 @@ from sky.kit import ids
 from sky.plan import compute as plan
 from sky.reconcile.passes import Done, InnerLoop
 from sky.store import passes, snapshots
+from sky.store.rows import disks
 from sky.store.tx import Tx
 
 TokenHash = Callable[[str], str]
@@ -41,6 +42,8 @@ class Computes(InnerLoop):
         for action in decision.actions:
             if isinstance(action, Fact):
                 tx.apply(action)
+            elif isinstance(action, plan.LetDiskGo):
+                disks.let_go(tx, action.name)
             elif isinstance(action, plan.RemoveDisk):
                 passes.begun(tx, f"disks/{action.name}")
                 passes.begin(tx, f"disks/{action.name}")

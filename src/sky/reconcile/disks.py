@@ -1,9 +1,9 @@
 """Removes the disks that nothing wants any more, one at a time.
 
-Decides: that a disk goes once its compute does not want it and no node of its rank is left. Never: removes
-one that a machine may still use, or may yet be given: that it goes is written down before its provider is
-asked, and a rank that is wanted again waits until it is gone. Follows: its row stays until the provider has
-answered, so that a disk whose removal nobody saw is asked for again; removing what is gone is done.
+Decides: nothing; ``plan/compute`` does. Never: removes one that was not let go, for a machine may yet be
+given it: a rank that is wanted again waits until its former disk is gone. Follows: a disk's row stays until
+its provider has answered, so that a removal that nobody saw is asked for again; removing what is gone is
+done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store.db import Database
 from sky.store.rows import computes, disks
-from sky.store.rows.disks import DiskCase
+from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs.attempts import error_value
 
@@ -43,25 +43,25 @@ class Disks(OuterLoop):
         self._pool = pool
 
     async def look(self, key_id: str) -> Done:
-        case = await self._db.read(lambda connection: disks.case(connection, key_id))
-        if case is None:
+        row = await self._db.read(lambda connection: disks.find(connection, key_id))
+        if row is None:
             return Done("there is no such disk any more")
-        if not case.going:
-            return _kept(case) or Done("it is to be removed", None, lambda tx: _let_go(tx, key_id))
+        if not disks.view_of(row).going:
+            return Done("its compute has not let it go", None, lambda tx: _ask(tx, row))
         try:
-            keeper = keeper_of(await self._pool.get(case.row["provider_id"]))
+            keeper = keeper_of(await self._pool.get(row["provider_id"]))
             if keeper is not None:
                 async with asyncio.timeout(CALL_S_MAX):
                     await keeper.remove_disk(key_id)
         except Gone:
             _log.info("disk.provider_gone", disk=key_id)
         except (AgainLater, Refused, TimeoutError) as error:
-            return self._not_removed(case, str(error) or type(error).__name__)
+            return self._not_removed(row, str(error) or type(error).__name__)
         faults.point("disk removed, not written down")
-        return Done("it is removed", None, lambda tx: _removed(tx, case))
+        return Done("it is removed", None, lambda tx: _removed(tx, row))
 
-    def _not_removed(self, case: DiskCase, why: str) -> Done:
-        name, compute_id = case.row["name"], case.row["compute_id"]
+    def _not_removed(self, disk: Row, why: str) -> Done:
+        name, compute_id = disk["name"], disk["compute_id"]
         message = f"disk {name} could not be removed and may still cost: {why}"
 
         def write(tx: Tx) -> None:
@@ -76,20 +76,11 @@ class Disks(OuterLoop):
         return Done(message, self._clock.now_us() + AGAIN_US, write)
 
 
-def _kept(case: DiskCase) -> Done | None:
-    if case.wanted:
-        return Done("its compute wants it")
-    return Done("a machine may still use it") if case.held else None
+def _ask(tx: Tx, row: Row) -> None:
+    """A daemon of a release before has asked for its removal: whether it goes is its compute's to say."""
+    tx.touch(f"computes/{row['compute_id']}")
 
 
-def _let_go(tx: Tx, name: str) -> None:
-    """It goes, unless its rank is wanted again by now."""
-    case = disks.case(tx.connection, name)
-    if case is not None and _kept(case) is None:
-        disks.let_go(tx, name)
-    tx.touch(f"disks/{name}")
-
-
-def _removed(tx: Tx, case: DiskCase) -> None:
-    disks.remove(tx, case.row["name"])
-    tx.touch(f"computes/{case.row['compute_id']}")
+def _removed(tx: Tx, row: Row) -> None:
+    disks.remove(tx, row["name"])
+    tx.touch(f"computes/{row['compute_id']}")

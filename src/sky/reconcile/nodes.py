@@ -259,8 +259,9 @@ class Nodes(OuterLoop):
         try:
             provider = self._pool.of(node.provider_id or "", seller)
             async with asyncio.timeout(CALL_S_MAX):
-                # What is not wanted now may be again, unless its compute ends: the loop of disks removes it.
-                await _end(provider, node, keep_disk=case.accepting and _disk(case) is not None)
+                disk = _disk(case)
+                keeps = case.accepting and disk is not None and not disk.going
+                await _end(provider, node, keep_disk=keeps)
                 faults.point("machine given back, not written down")
                 machine = await provider.find(node.id)
         except (AgainLater, Refused, Gone, TimeoutError) as error:

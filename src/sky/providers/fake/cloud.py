@@ -123,6 +123,7 @@ class FakeCloud:
 
     ``forgetful``: a machine that is gone is also forgotten by its tag, so that a second launch for a node
     whose machine has ended buys another. Real clouds do that after some hours, and it must not happen.
+    ``unstoppable``: no machine can be ended without its disk, which some tell only when they are asked.
     """
 
     clock: Clock
@@ -130,6 +131,7 @@ class FakeCloud:
     pace: Pace = field(default_factory=Pace)
     chaos: Chaos | None = None
     forgetful: bool = False
+    unstoppable: bool = False
     on_launch: Callable[[LaunchOrder, Machine], Awaitable[None]] | None = None
     on_end: Callable[[str], Awaitable[None]] | None = None
     purchases: list[Purchase] = field(default_factory=list[Purchase], init=False)
@@ -280,6 +282,8 @@ class FakeCloud:
         known = self._known(deployment, tag)
         if known is None or known.gone_us is not None:
             return
+        if known.disk is not None and keep_disk and self.unstoppable:
+            raise AgainLater(f"machine {known.id} cannot be stopped", after_s=1.0)
         known.gone_us, known.reason = now_us + round(self.pace.end_s * SECOND_US), "ended"
         if self.on_end is not None:
             await self.on_end(tag)

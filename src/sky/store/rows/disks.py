@@ -8,32 +8,18 @@ disk is gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from sky.domain.compute import ACCEPTING
-from sky.domain.node import FINAL
 from sky.domain.offer import Offer
 from sky.domain.snapshots import DiskView
 from sky.store.prepared import inserted, prepared
-from sky.store.schema import computes, disks, nodes
-from sky.store.sql import Row, literals, one
+from sky.store.schema import disks
+from sky.store.sql import Row
 from sky.store.tx import ConflictError, Tx
 
 GOING = "-"
 """Stands in the place of the node of a disk that is being removed: from then on nobody is promised it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiskCase:
-    """A disk, and what decides whether it goes: ``wanted`` by its compute, ``held`` by a node that is not
-    over; ``going`` once that is decided."""
-
-    row: Row
-    wanted: bool
-    held: bool
-    going: bool
 
 
 def name_of(compute_id: str, rank: int) -> str:
@@ -43,7 +29,7 @@ def name_of(compute_id: str, rank: int) -> str:
 
 def of_rank(connection: sa.Connection, compute_id: str, rank: int) -> DiskView | None:
     """The disk of a rank, if there is one."""
-    found = _ONE.first(connection, {"b_name": name_of(compute_id, rank)})
+    found = find(connection, name_of(compute_id, rank))
     return None if found is None else view_of(found)
 
 
@@ -65,25 +51,9 @@ def view_of(row: Row) -> DiskView:
     )
 
 
-def case(connection: sa.Connection, name: str) -> DiskCase | None:
-    """A disk with its compute and its rank's nodes."""
-    row = _ONE.first(connection, {"b_name": name})
-    if row is None:
-        return None
-    query = sa.select(computes.c.state, computes.c.disks).where(computes.c.id == row["compute_id"])
-    compute = one(connection, query) or {"state": None, "disks": None}
-    holders = (
-        sa.select(nodes.c.id)
-        .where(
-            nodes.c.compute_id == row["compute_id"],
-            nodes.c.rank == row["rank"],
-            nodes.c.state.not_in(literals(FINAL)),
-        )
-        .limit(1)
-    )
-    wanted = compute["state"] in ACCEPTING and row["rank"] < (compute["disks"] or 0)
-    held = connection.execute(holders).first() is not None
-    return DiskCase(row, wanted, held, row["node_id"] == GOING)
+def find(connection: sa.Connection, name: str) -> Row | None:
+    """A disk as it is kept."""
+    return _ONE.first(connection, {"b_name": name})
 
 
 def known(connection: sa.Connection, names: Sequence[str]) -> set[str]:
@@ -99,7 +69,7 @@ def count_of(connection: sa.Connection, provider_id: str) -> int:
 def hold(tx: Tx, compute_id: str, rank: int, node_id: str, offer: Offer) -> None:
     """A node will be given the disk of its rank: the one that is there, or a new one."""
     name = name_of(compute_id, rank)
-    known = _ONE.first(tx.connection, {"b_name": name})
+    known = find(tx.connection, name)
     if known is not None and known["node_id"] == GOING:
         msg = f"disk {name} is being removed, and cannot be promised to {node_id}"
         raise ConflictError(msg)
