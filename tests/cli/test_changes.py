@@ -50,8 +50,13 @@ def test_definitions_are_listed_and_gone_back_to(
     assert (newest["number"], newest["applied"], newest["spec"]["image"]["env"]) == (3, True, {})
     forth = on_daemon.json_of("compute", "rollback", empty, "2")
     assert (forth["number"], forth["spec"]["image"]["env"]) == (4, {"COLOUR": "blue"})
-    refused = on_daemon("compute", "rollback", empty, "9").check(3)
-    assert "has no generation 9; it has 1 to 4" in refused.err
+    for tried in ([], ["--dry-run"]):
+        assert (
+            "has no generation 9; it has 1 to 4"
+            in on_daemon("compute", "rollback", empty, "9", *tried).check(3).err
+        )
+        assert on_daemon("compute", "rollback", empty, "0", *tried).check(2).out == ""
+    assert len(on_daemon.json_of("compute", "generations", empty)["items"]) == 4
 
 
 def test_a_provider_is_changed_and_keeps_what_is_not_named(on_daemon: Any) -> None:

@@ -100,6 +100,7 @@ def test_what_nobody_knows_ends_with_3(on_daemon: Sky, there: tuple[str, Ended])
         ["status", name[:-1]], ["down", "nosuch", "-y"], ["stop", "nosuch*", "-y"], ["start", "nosuch"],
         ["exec", "nosuch", "ls"], ["queue", "nosuch"], ["logs", "nosuch"], ["logs", name, "99"],
         ["logs", name, "99", "--status"], ["cancel", name, "99", "-y"], ["cancel", "nosuch", "-y"],
+        ["cancel", name, "99", "--dry-run"],
         ["autostop", "nosuch"], ["api", "logs", "nosuch"], ["api", "cancel", "nosuch"],
         ["api", "status", "nosuch"], ["storage", "delete", "nosuch", "-y"], ["status", "nosuch", "--ip"],
         ["gpus", "list", "A1000"],

@@ -265,8 +265,12 @@ def cancel(
 
 
 def _only_tell(cluster: str, numbers: list[int], *, all_users: bool, every: bool, format_: str) -> int:
-    """The jobs that would be cancelled."""
+    """The jobs that would be cancelled. Raises as cancelling them does."""
     begin()
+    if numbers:
+        there = dict(result(sdk.job_status(cluster, numbers), "asking for the state"))
+        if missing := [int(number) for number, state in there.items() if state is None]:
+            raise _no_job(cluster, missing)
     asked = sdk.queue(cluster, True, all_users)
     jobs: list[Any] = list(result(asked, f"looking at the jobs of {cluster}") or ())
     jobs = [job for job in jobs if job["job_id"] in numbers] if numbers else jobs if every else jobs[:1]

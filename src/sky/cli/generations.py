@@ -68,12 +68,11 @@ def rollback(
     """
     with creating() as api:
         found = api.send(calls.get_compute(compute))
-        source = number or _before(api, found)
-        known = {one.number: one for one in api.send(calls.list_generations(found.id)).items}
-        if (meant := known.get(source)) is not None:
-            compute_price.tell(api, meant.spec)
-            if dry_run:
-                return _only_meant(found, meant, output_)
+        source = _before(api, found) if number is None else number
+        meant = api.send(calls.get_generation(compute, source))
+        compute_price.tell(api, meant.spec)
+        if dry_run:
+            return _only_meant(found, meant, output_)
         create = v1.GenerationCreate(source=source, force=force)
         made = api.send(calls.create_generation(found.id, create, found.revision))
         output.note(f"{render.title(found)}: generation {made.number} is what {source} was")

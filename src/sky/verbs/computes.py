@@ -14,12 +14,13 @@ import msgspec
 
 from sky.domain import compute as c
 from sky.domain import node as n
-from sky.domain.errors import ComputeNotResizable, LeaseHeld, NameTaken, NotFound, ReleasePending
+from sky.domain.errors import ComputeNotResizable, LeaseHeld, NameTaken, ReleasePending
 from sky.domain.provider import Rules
 from sky.kit import codec, ids
 from sky.store.rows import computes, nodes
 from sky.store.sql import Row
 from sky.store.tx import Tx
+from sky.store.views.computes import no_generation
 from sky.verbs import attempts, lookup
 from sky.verbs.lookup import IfMatch
 from sky.verbs.spec_rules import check_bounds, check_spec, invalid
@@ -128,8 +129,7 @@ def create_generation(tx: Tx, ref: str, body: v1.GenerationCreate, if_match: IfM
     if body.source is not None:
         found = computes.generation_spec(tx.connection, row["id"], body.source)
         if found is None:
-            msg = f"compute {ref} has no generation {body.source}; it has 1 to {row['generation']}"
-            raise NotFound(msg, details={"generation": body.source})
+            raise no_generation(ref, body.source, row["generation"])
         spec = dict(found)
         check_spec(tx, msgspec.convert(spec, v1.ComputeSpec), rules)
         retained = _made_as(tx, row, spec)

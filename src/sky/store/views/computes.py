@@ -143,8 +143,15 @@ def generation(connection: sa.Connection, ref: str, number: int) -> v1.Generatio
         .first()
     )
     if row is None:
-        raise missing("generation", str(number))
+        last = connection.execute(sa.select(computes.c.generation).where(computes.c.id == compute_id))
+        raise no_generation(ref, number, last.scalar_one())
     return _generation(row)
+
+
+def no_generation(ref: str, number: int, last: int) -> NotFound:
+    """The refusal for a definition that a compute has not had."""
+    msg = f"compute {ref} has no generation {number}; it has 1 to {last}"
+    return NotFound(msg, details={"generation": number})
 
 
 def generation_page(
