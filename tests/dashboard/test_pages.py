@@ -182,6 +182,16 @@ def test_every_page_says_that_the_daemon_is_away_and_goes_on_when_it_is_back(tab
         tab.says(words)
         tab.until("document.getElementById('away').textContent === ''")
     assert [error for error in tab.errors if "net::ERR_INTERNET_DISCONNECTED" not in error] == []
+    # One that is back and refuses whoever asks is there all the same: it is not asked any more.
+    tab.run("sessionStorage.setItem('sky.token', 'sky_nobody')")
+    tab.connected(False)
+    tab.go("clusters")
+    tab.says(AWAY)
+    tab.connected(True)
+    tab.says("An admin makes one with")
+    tab.asked.clear()
+    tab.run("new Promise((done) => setTimeout(done, 10 * 2000))")
+    assert sum("/api/health" in url for url in tab.asked) <= 1
 
 
 def test_addresses_run_nothing(tab: Tab) -> None:
@@ -488,6 +498,12 @@ def test_an_operator_sees_what_was_bought_and_nothing_that_is_in_it(tab: Tab, fl
     tab.open()
     find = "[...document.querySelectorAll('main a')].find((a) => a.pathname.includes('/sold/'))"
     tab.until(f"!!{find}")
+    began = tab.run(
+        "new Promise((tell) => { const main = document.querySelector('main'); "
+        "addEventListener('popstate', () => tell(main.hasAttribute('aria-busy')), { once: true }); "
+        "main.querySelector('a[href$=\"#failed\"]').click(); })"
+    )
+    assert began is False, "a place in the same page is gone to, and the page is not begun anew"
     tab.run(f"{find}.click()")
     tab.until("location.pathname", lambda path: path == f"/dashboard/sold/{failed}")
     tab.says("7")

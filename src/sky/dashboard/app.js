@@ -57,6 +57,7 @@ const VIEWS = [
   ["login", login, null, null],
 ];
 
+const here = () => location.pathname + location.search;
 const side = document.getElementById("side");
 const main = document.getElementById("main");
 let me = null;
@@ -65,6 +66,7 @@ let leaving = new AbortController();
 let stream = null;
 let streamed = "away";
 let current = null;
+let at = null;
 
 export const may = (role) => role === null || (me !== null && ROLES.indexOf(me.role) >= ROLES.indexOf(role));
 
@@ -201,6 +203,7 @@ function found(parts) {
 async function enter() {
   leaving.abort();
   leaving = new AbortController();
+  at = here();
   const parts = location.pathname.slice(ROOT.length).split("/").filter(Boolean).map(decodeURIComponent);
   const [, view, title, least] = found(parts.length ? parts : [""]) ?? [];
   const page = new Page(parts, leaving.signal, title);
@@ -248,6 +251,7 @@ document.addEventListener("click", (event) => {
   go(url.pathname.slice(ROOT.length + 1) + url.search);
 });
 addEventListener("popstate", () => {
+  if (here() === at) return; // another place in what is shown
   moved = true;
   enter();
 });
@@ -360,7 +364,7 @@ onAway((away) => {
   }
   const text = "The daemon does not answer. What is shown is from before; it is asked again every two seconds.";
   place.replaceChildren(h("span", {}, text));
-  const ask = () => get("/api/health").catch(() => setTimeout(ask, AWAY_MS));
+  const ask = () => get("/api/health").catch(() => isAway() && setTimeout(ask, AWAY_MS));
   setTimeout(ask, AWAY_MS);
 });
 

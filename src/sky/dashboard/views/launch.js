@@ -56,9 +56,12 @@ function picker(changed) {
   const told = h("p", { class: "soft", "aria-live": "polite" }, "No files go along.");
   const none = button("Take none", () => clear(), "plain");
   none.hidden = true;
-  const take = (files) => {
+  const take = async (files) => {
+    let given = [];
+    told.textContent = "Looking at the files…";
     try {
-      found = files.length ? travelling(files) : null;
+      given = await files;
+      found = given.length ? travelling(given) : null;
       const { files: kept, size, left } = found ?? {};
       told.textContent = found
         ? `${count(kept.length, "file")}, ${bytes(size)}${left ? `; ${left} of caches and environments stay behind` : ""}.`
@@ -69,7 +72,7 @@ function picker(changed) {
       found = null;
       told.textContent = `No files go along: ${error.message}.`;
     }
-    none.hidden = !files.length;
+    none.hidden = !given.length;
     changed();
   };
   const folder = h("input", { type: "file", webkitdirectory: true, onchange: () => take(chosen(folder.files)) });
@@ -91,9 +94,9 @@ function picker(changed) {
     h("div", { class: "row" }, told, none),
   );
   box.ondragover = (event) => event.preventDefault();
-  box.ondrop = async (event) => {
+  box.ondrop = (event) => {
     event.preventDefault();
-    take(await dropped(event.dataTransfer.items).catch(() => []));
+    take(dropped(event.dataTransfer.items));
   };
   return { box, files: () => found?.files ?? [] };
 }
