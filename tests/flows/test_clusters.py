@@ -19,7 +19,9 @@ from sky.store.schema import computes, nodes
 from sky.store.schema import disks as disk_rows
 from sky.store.schema_requests import cluster_jobs, clusters, requests
 from sky.verbs import cluster_power
+from sky.verbs import computes as compute_verbs
 from sky.wire import requests as wire
+from sky.wire import v1
 
 PARTS = 3
 STRIDE = every(37)
@@ -453,6 +455,16 @@ async def test_a_launch_changes_the_size_where_that_is_asked_for(tmp_path: Path)
     assert len(world.cloud.alive()) == 1
     await do(user, "down")
     assert nothing_is_left(world)
+    world.close()
+
+
+async def test_a_cluster_does_not_shrink_by_itself_where_its_compute_was_allowed_to(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await up(world)
+    [compute], may = world.rows(computes), v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=1, min=1, max=2))
+    await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], may, None, world.rules))
+    await world.live(200.0, step_s=5.0)
+    assert (state_of(world), len(world.cloud.alive())) == ("UP", 2)
     world.close()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sky.domain.compute import Bounds
 from sky.domain.job import StepView
 from sky.domain.lifecycle import Fact, Move, Table
 
@@ -176,7 +177,8 @@ class Buying:
 class ClusterView:
     """A cluster with its compute and its open jobs, oldest first: of those that wait in one state the first,
     and ``waiting_more`` that it is not alone. ``gpus``: on each node; ``machines``: nodes that are not over;
-    ``ready``: those that take work; ``wanted``: how many nodes its compute may have."""
+    ``ready``: those that take work; ``wanted``: how many nodes its compute may have,
+    unless it ends."""
 
     id: str
     state: str
@@ -188,7 +190,7 @@ class ClusterView:
     jobs: tuple[JobView, ...]
     idling: Idling
     waiting_more: int = 0
-    wanted: int | None = None
+    wanted: Bounds | None = None
 
     @property
     def under_way(self) -> int:

@@ -86,8 +86,9 @@ def plan(view: ClusterView, now_us: int) -> Decision[Action]:
     if view.compute_state in (None, c.DELETING, c.DELETED):
         return _gone(view, now_us)
     due = 0 if view.state in (k.STOPPING, k.STOPPED) else view.num_nodes
-    if view.wanted not in (None, due) and view.compute_state in c.ACCEPTING:
-        return _do(Want(due), f"its compute wants {view.wanted} nodes, and it is {view.state} with {due}")
+    if view.wanted not in (None, c.Bounds(due, due, due)):
+        may = f"{view.wanted.low} to {view.wanted.high}"
+        return _do(Want(due), f"its compute may have {may} nodes, and it is {view.state} with {due}")
     if view.state == k.STOPPING:
         if view.machines == 0:
             return _do(k.ClusterStopped(view.id), "its machines are gone")

@@ -21,7 +21,7 @@ from sky.domain.request_errors import RequestFailure
 from sky.kit.clock import SECOND_US
 from sky.plan import optimize as plan
 from sky.plan.offer import Chosen
-from sky.store import passes, snapshots
+from sky.store import passes, snapshots, specs
 from sky.store.rows import clusters, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
@@ -112,7 +112,7 @@ def for_exec(tx: Tx, row: Row, body: wire.ExecBody) -> None:
 def _find(tx: Tx, row: Row, task: wire.TaskConfig, rules: Rules, minimize: Minimize) -> Found:
     asked = machines.asked(tx, task, rules)
     spec: dict[str, Any] = msgspec.to_builtins(verbs.spec_of(asked, task.num_nodes))
-    wanted = snapshots.wanted_of(spec, asked.narrow)
+    wanted = specs.wanted_of(spec, asked.narrow)
     known, sources = snapshots.offers_of(tx.connection, wanted, tx.now_us)
     fresh = all(one.fresh for one in sources)
     if not fresh or not sources:

@@ -6,15 +6,14 @@ Follows: every number in a snapshot is counted from rows in the same transaction
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from sky.domain import node as n
-from sky.domain.compute import ACCEPTING, Alternative, Bounds, Wanted
-from sky.domain.money import to_micro
+from sky.domain.compute import ACCEPTING, Wanted
 from sky.domain.offer import Offer
 from sky.domain.snapshots import (
     Beside,
@@ -24,7 +23,6 @@ from sky.domain.snapshots import (
     Source,
 )
 from sky.kit.clock import SECOND_US
-from sky.store.engine import UNREADABLE
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.rows import disks
 from sky.store.schema import (
@@ -38,11 +36,9 @@ from sky.store.schema import (
     providers,
     tasks,
 )
+from sky.store.specs import NEVER_US, bounds_of, microseconds, spec_of, wanted_of
 from sky.store.sql import Row, literals, many, one
-from sky.wire import v1
 
-NEVER_US = 100 * 365 * 24 * 3600 * SECOND_US
-"""What a time of 0, which means none, is to a plan that adds it to now."""
 NEVER_READY_MAX = 20
 """Nodes that ended without having been ready, as many as a plan has to know of."""
 BESIDE_MAX = 20
@@ -88,55 +84,6 @@ _ASSIGNED = (
     .scalar_subquery()
     .label("assigned_us")
 )
-
-
-class UnreadableSpecError(Exception):
-    """What a compute was asked to be cannot be read; its passes fail until it can, or it is deleted."""
-
-
-def spec_of(compute: Row) -> Mapping[str, Any]:
-    """The stored spec of a compute; one that ends needs none. Raises UnreadableSpecError."""
-    spec: Mapping[str, Any] = compute["spec"]
-    if compute["state"] not in ACCEPTING:
-        return spec if _is_spec(spec) else _NOTHING_WANTED
-    if UNREADABLE in spec:
-        msg = f"the spec is no JSON: {spec[UNREADABLE]!r}; delete the compute, or repair its row"
-        raise UnreadableSpecError(msg)
-    return spec
-
-
-def _is_spec(stored: Any) -> bool:
-    try:
-        msgspec.convert(stored, v1.ComputeSpec)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def wanted_of(spec: Mapping[str, Any], narrow: Sequence[Mapping[str, Any]] | None = None) -> Wanted:
-    """The part of a stored spec that decides what is bought; ``narrow``: what is asked beyond it."""
-    options: Mapping[str, Any] = spec.get("options") or {}
-    more = narrow or ()
-    return Wanted(
-        alternatives=tuple(
-            _alternative(s, more[place] if place < len(more) else {}) for place, s in enumerate(spec["specs"])
-        ),
-        selection=spec["selection"],
-        allocation=spec["allocation"],
-        provision_timeout_us=_us(options.get("provision_timeout", 300.0)) or NEVER_US,
-        idle_timeout_us=_us(options.get("autoscale_idle_timeout", 30.0)),
-        cooldown_us=_us(options.get("autoscale_cooldown", 0.0)),
-        concurrency=spec["worker"].get("concurrency"),
-    )
-
-
-def bounds_of(spec: Mapping[str, Any]) -> Bounds:
-    """How many nodes a stored spec allows."""
-    wish: Mapping[str, Any] = spec["nodes"]
-    desired, low, high = wish["desired"], wish.get("min"), wish.get("max")
-    if low is None and high is None:
-        return Bounds(desired, desired, desired)
-    return Bounds(desired, desired if low is None else low, desired if high is None else high)
 
 
 def compute_view(connection: sa.Connection, compute_id: str, listening_us: int = 0) -> ComputeView | None:
@@ -205,7 +152,7 @@ def node_case(connection: sa.Connection, node_id: str, now_us: int, listening_us
         accepting=compute["state"] in ACCEPTING,
         ttl_us=spec["ttl"] * SECOND_US,
         bootstrap_timeout_us=spec["image"]["bootstrap_timeout"] * SECOND_US,
-        connect_timeout_us=_us(options["ssh_connect_timeout"]) or NEVER_US,
+        connect_timeout_us=microseconds(options["ssh_connect_timeout"]) or NEVER_US,
         offers=tuple(known),
         image=spec["image"],
         worker=spec["worker"],
@@ -252,33 +199,10 @@ def _node(row: Row) -> NodeView:
     return NodeView(**values)
 
 
-def _alternative(spec: Mapping[str, Any], narrow: Mapping[str, Any]) -> Alternative:
-    cap = spec.get("max_hourly_cost")
-    return Alternative(
-        provider=spec["provider"]["kind"],
-        accelerator=spec.get("accelerator"),
-        accelerator_count=spec.get("accelerator_count", 1),
-        cpus=spec.get("cpus"),
-        memory_gb=spec.get("memory_gb"),
-        disk_gb=spec.get("disk_gb"),
-        region=spec.get("region"),
-        architecture=spec.get("architecture"),
-        max_hourly_micro=None if cap is None else to_micro(cap),
-        **narrow,
-    )
-
-
 def _ranks(counted: Row) -> int:
     return 0 if counted["highest"] is None else counted["highest"] + 1
 
 
-def _us(seconds: float) -> int:
-    return round(seconds * SECOND_US)
-
-
-_NOTHING_WANTED: Mapping[str, Any] = msgspec.to_builtins(
-    v1.ComputeSpec(specs=(), nodes=v1.NodeBounds(desired=0), desired="deleted", ttl=0)
-)
 _PROVIDERS = prepared(
     sa.select(
         providers.c.id,

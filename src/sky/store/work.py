@@ -19,7 +19,8 @@ from sky.domain.snapshots import AttemptsView, AttemptView, DispatchView, Seats,
 from sky.domain.task import Tries
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes, tasks
-from sky.store.snapshots import ACTIVE, bounds_of, spec_of
+from sky.store.snapshots import ACTIVE
+from sky.store.specs import bounds_of, spec_of
 from sky.store.sql import Row, literals
 from sky.store.tx import Tx
 

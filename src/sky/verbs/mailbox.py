@@ -15,7 +15,7 @@ from sky.domain import node as n
 from sky.domain import task as t
 from sky.store import blobs
 from sky.store.rows import computes, nodes, rendezvous, tasks
-from sky.store.snapshots import bounds_of
+from sky.store.specs import bounds_of
 from sky.store.tx import Tx
 from sky.wire import agent
 from sky.wire.plugins import COLLECTIVE

@@ -22,7 +22,7 @@ from sky.kit import codec, ids
 from sky.kit.clock import SECOND_US
 from sky.store import blobs
 from sky.store.rows import functions, nodes, tasks
-from sky.store.snapshots import bounds_of
+from sky.store.specs import bounds_of
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import attempts, lookup

@@ -13,12 +13,14 @@ import sqlalchemy as sa
 
 from sky.domain.cluster import JOBS_AND_SSH, ClusterView, Idling, JobView
 from sky.domain.cluster_job import INIT, RUNNING, SETTING_UP
+from sky.domain.compute import ACCEPTING
 from sky.domain.job import StepView
 from sky.domain.node import READY
 from sky.store.prepared import Prepared, places, prepared
-from sky.store.rows import clusters, computes
+from sky.store.rows import clusters
 from sky.store.rows.jobs import step_of
 from sky.store.schema_requests import cluster_jobs
+from sky.store.specs import bounds_of, spec_of
 from sky.store.sql import Row, literals
 
 
@@ -42,7 +44,7 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
         ready=states.count(READY),
         jobs=jobs,
         waiting_more=count - len(jobs),
-        wanted=_wanted(connection, row["compute_id"]),
+        wanted=None if owned is None or owned["state"] not in ACCEPTING else bounds_of(spec_of(owned)),
         idling=_idling(connection, row),
     )
 
@@ -79,14 +81,6 @@ def _job(connection: sa.Connection, row: Row) -> JobView:
 def _steps(connection: sa.Connection, ids: Sequence[str]) -> tuple[StepView, ...]:
     found = (step_of(connection, task_id) for task_id in ids)
     return tuple(step for step in found if step is not None)
-
-
-def _wanted(connection: sa.Connection, compute_id: str) -> int | None:
-    compute = computes.scale_of(connection, compute_id)
-    if compute is None:
-        return None
-    wish: Mapping[str, Any] = compute["spec"]["nodes"]
-    return wish.get("max") or wish["desired"]
 
 
 def _idling(connection: sa.Connection, row: Row) -> Idling:

@@ -268,7 +268,9 @@ _JOBS, _OPEN_JOBS = prepared(_newest_first()), prepared(_newest_first(_IS_OPEN, 
 _SHOWN = prepared(_newest_first(shown=True))
 _OPEN_SHOWN = prepared(_newest_first(_IS_OPEN, shown=True))
 _COMPUTE = prepared(
-    sa.select(computes.c.state, computes.c.last_error).where(computes.c.id == sa.bindparam("b_id"))
+    sa.select(computes.c.state, computes.c.spec, computes.c.last_error).where(
+        computes.c.id == sa.bindparam("b_id")
+    )
 )
 _NODE_STATES = prepared(sa.select(nodes.c.state).where(_OF_COMPUTE, nodes.c.state.not_in(literals(FINAL))))
 _REFUSALS = prepared(
