@@ -11,7 +11,13 @@ from sky.server.telling import told
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://me:canary@db/sky", "postgresql://db/sky?user=me&password=canary"]
+    "url",
+    [
+        "postgresql://me:canary@db/sky",
+        "postgresql://me:canary/canary@db/sky",
+        "postgresql://me:canary canary@db/sky",
+        "postgresql://db/sky?user=me&password=canary",
+    ],
 )
 def test_what_lets_in_is_not_shown(tmp_path: Path, url: str) -> None:
     shown = {

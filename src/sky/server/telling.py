@@ -16,7 +16,7 @@ from sky.wire import admin
 
 LETS_IN = "token"
 """How the names of settings end that are shown as set or not set alone."""
-_LOGIN = re.compile(r"(?<=://)[^@/\s]*(?=@)|(?<=password=)[^&\s]+")
+_LOGIN = re.compile(r"(?<=://).*(?=@)|(?<=password=)[^&]+", re.DOTALL)
 
 
 def told(settings: Settings) -> tuple[admin.Setting, ...]:
