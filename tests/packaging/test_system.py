@@ -97,10 +97,11 @@ TYPED = {"comput": "compute", "admin led": "admin ledger"}
 def test_zsh_completes_after_an_installation(tmp_path: Path) -> None:
     home = clean(HOME=str(tmp_path), ZDOTDIR=str(tmp_path), TERM="dumb")
     sky, startup = Path(sys.executable).with_name("sky"), tmp_path / ".zshrc"
+    startup.write_bytes("# grüße".encode("latin-1"))
     assert run(sky, "completion", "install", "--shell", "zsh", env=home).returncode == 0
-    written = startup.read_text(encoding="utf-8")
+    written = startup.read_text(encoding="latin-1")
     for before in ("", "autoload -Uz compinit && compinit -u\n"):
-        startup.write_text(before + SAYS + written, encoding="utf-8")
+        startup.write_text(before + SAYS + written, encoding="latin-1")
         with Terminal([str(shutil.which("zsh")), "-i"], home, tmp_path) as terminal:
             for typed, given in TYPED.items():
                 terminal.until("ready> ")

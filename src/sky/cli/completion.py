@@ -73,11 +73,11 @@ def _finish_zsh(script: Path, *, startup: bool) -> None:
     if not startup:
         return
     rc = Path(os.environ.get("ZDOTDIR") or Path.home()) / ".zshrc"
-    line = f"source {shlex.quote(str(script.absolute()))}\n"
-    had = rc.read_text(encoding="utf-8") if rc.exists() else ""
+    line = os.fsencode(f"source {shlex.quote(str(script.absolute()))}\n")
+    had = rc.read_bytes() if rc.exists() else b""  # in whatever encoding its owner writes
     if line not in had:
-        with open(rc, "a", encoding="utf-8") as file:
-            file.write(f"{'' if not had or had.endswith(chr(10)) else chr(10)}{line}")
+        with open(rc, "ab") as file:
+            file.write((b"" if not had or had.endswith(b"\n") else b"\n") + line)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from sky.domain import account as a
 from sky.domain import ledger as l
 from sky.domain.errors import IdempotencyConflict, InvalidRequest, NameTaken, NotFound
 from sky.domain.lifecycle import Fact
-from sky.domain.money import MICRO, usd_text
+from sky.domain.money import usd_text
 from sky.kit import ids
 from sky.store.rows import accounts, jobs, ledger
 from sky.store.sql import Row
@@ -91,9 +91,8 @@ def pay_in(
         msg = f"account {row['name']} is closed and takes no money"
         raise InvalidRequest(msg, details={"field": "account", "value": ref, "expected": "an open account"})
     if not 0 < amount_micro <= l.AMOUNT_MICRO_MAX:
-        raise invalid(
-            "amount", amount_micro / MICRO, f"an amount above 0, up to {l.AMOUNT_MICRO_MAX // MICRO} USD"
-        )
+        most = usd_text(l.AMOUNT_MICRO_MAX)
+        raise invalid("amount_usd", usd_text(amount_micro), f"an amount above 0, up to {most} USD")
     if not 0 < len(payment) <= REFERENCE_CHARS_MAX:
         raise invalid("payment", payment[:80], f"1 to {REFERENCE_CHARS_MAX} characters")
     make = l.credit if gift else l.top_up
@@ -123,7 +122,8 @@ def refund(
         raise NotFound(f"{msg}shows what it has", details={"account": ref, "payment": payment})
     amount_micro = counted if amount_micro is None else amount_micro
     if not 0 < amount_micro <= counted:
-        raise invalid("amount", amount_micro / MICRO, f"more than 0, up to the {usd_text(counted)} USD of it")
+        most = usd_text(counted)
+        raise invalid("amount_usd", usd_text(amount_micro), f"more than 0, up to the {most} USD of it")
     movement = l.refund(paid, amount_micro, reason)
     try:
         if ledger.enter(tx, movement):
