@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 import sky
+from sky.client.outermost import outermost
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 PROGRAM = """
     import asyncio, pickle, sys, traceback
     import sky
+    from sky.client import sdk_async
 
     daemon = sys.argv[1]
     nowhere = "http://127.0.0.1:9"
@@ -71,6 +73,18 @@ PROGRAM = """
     told(lambda: first(sky.Jobs(nowhere, "key", patience_s=0.1).list()))
     told(lambda: asyncio.run(listed()))
     told(lambda: sky.get("no-such-request"))
+    told(lambda: divide(1, 2))
+    told(lambda: divide(1) >> 3)
+    told(lambda: 3 >> machines)
+    told(lambda: bool(divide(1)))
+    told(lambda: sky.map(len, [1]))
+    told(lambda: sky.function(timeout=-1)(abs))
+    told(lambda: divide.nonsense)
+    told(lambda: sky.launch())
+    told(lambda: asyncio.run(sdk_async.get()))
+    told(lambda: sky.Compute(colour="red"))
+    told(lambda: sky.Task(run=3))
+    told(lambda: sky.Task.from_yaml_config(3))
 """
 
 
@@ -95,6 +109,11 @@ def test_a_failure_shows_the_callers_own_lines(daemon: Any, tmp_path: Path) -> N
         "InvalidRequest",
         *["DaemonUnreachable"] * 2,
         "RequestNotFound",
+        *["TypeError"] * 5,
+        "ValueError",
+        "AttributeError",
+        *["TypeError"] * 3,
+        *["InvalidTaskYAMLError"] * 2,
     ], done.stdout
     ours = str(Path(sky.__file__).parent)
     for one in told:
@@ -107,6 +126,21 @@ def test_a_failure_shows_the_callers_own_lines(daemon: Any, tmp_path: Path) -> N
     assert all("handled meanwhile" in one for one in told[6:]), (
         "what was being handled outside is told as well"
     )
+
+
+def test_a_defect_is_told_with_the_way_to_it() -> None:
+    @outermost
+    def broken() -> int:
+        numbers: Any = None
+        return numbers[0]
+
+    @outermost
+    def careless() -> int:
+        return broken()
+
+    with pytest.raises(TypeError) as raised:
+        careless()
+    assert raised.traceback[-1].name == "broken"
 
 
 @pytest.mark.parametrize("debug", ["", "1"])

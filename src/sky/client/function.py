@@ -29,7 +29,7 @@ from typing import (
     overload,
 )
 
-from sky.client.outermost import outermost_class
+from sky.client.outermost import misuse, outermost, outermost_class
 from sky.client.target import AsyncTarget, Target, require_target
 
 if TYPE_CHECKING:
@@ -126,16 +126,19 @@ class Pending(Generic[R_co]):
     if not TYPE_CHECKING:
         # For people: a checker of types says the same in its own words.
 
+        @outermost
         def __bool__(self) -> bool:
-            raise TypeError(f"{_not_sent(self)}, so it is neither true nor false")
+            raise misuse(TypeError(f"{_not_sent(self)}, so it is neither true nor false"))
 
+        @outermost
         def __iter__(self) -> Any:
-            raise TypeError(f"{_not_sent(self)}, so it has no items")
+            raise misuse(TypeError(f"{_not_sent(self)}, so it has no items"))
 
+        @outermost
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
-            raise AttributeError(f"{_not_sent(self)}, so it has no {name!r}", name=name, obj=self)
+            raise misuse(AttributeError(f"{_not_sent(self)}, so it has no {name!r}", name=name, obj=self))
 
 
 def _short(value: object) -> str:
@@ -160,7 +163,7 @@ def require_call(given: Any) -> Pending[Any]:
         hint = "put @sky.function above it, and call it"
     else:
         hint = "calling a function made with @sky.function gives one"
-    raise TypeError(f"{shown} is no call that could be sent: {hint}")
+    raise misuse(TypeError(f"{shown} is no call that could be sent: {hint}"))
 
 
 @outermost_class
@@ -197,6 +200,7 @@ class Together(Generic[*Ts]):
 class Function(Generic[P, R]):
     """A function that can be sent: call it to describe a call, ``.local(...)`` to run it here."""
 
+    @outermost
     def __init__(
         self,
         function: Callable[..., Any],
@@ -206,11 +210,13 @@ class Function(Generic[P, R]):
         retry: RetryPolicy | None = None,
     ) -> None:
         if isinstance(function, staticmethod | classmethod):
-            raise TypeError("@sky.function goes below @staticmethod and @classmethod, next to the function")
+            raise misuse(
+                TypeError("@sky.function goes below @staticmethod and @classmethod, next to the function")
+            )
         if not callable(function):
-            raise TypeError(f"@sky.function goes above a function, and {function!r} is none")
+            raise misuse(TypeError(f"@sky.function goes above a function, and {function!r} is none"))
         if timeout is not None and not _seconds(timeout):
-            raise ValueError(f"timeout is in seconds and more than 0, not {timeout!r}")
+            raise misuse(ValueError(f"timeout is in seconds and more than 0, not {timeout!r}"))
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or getattr(function, "__qualname__", repr(function))
@@ -219,13 +225,14 @@ class Function(Generic[P, R]):
         self.packed: list[Packed] | None = None
         """Of one that stays as it was: its payload, once there is one."""
 
+    @outermost
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pending[R]:
         """Describe a call. Raises TypeError at once when the arguments do not fit."""
         if self._signature is not None:
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as wrong:
-                raise TypeError(f"{self.name}(): {wrong}") from None
+                raise misuse(TypeError(f"{self.name}(): {wrong}")) from None
         return Pending(self, args, kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -295,19 +302,21 @@ class Function(Generic[P, R]):
     if not TYPE_CHECKING:
         # For people: a checker of types says the same in its own words.
 
+        @outermost
         def __rshift__(self, target: Any) -> Any:
             require_call(self)
 
         __matmul__ = __gt__ = __and__ = __rshift__
 
+        @outermost
         def __getattr__(self, name: str) -> Any:
             if name in NOT_OURS:
                 hint = (
                     "send a call with `function(...) >> compute` (and wait) or `> compute` (a future), many"
                     " with `sky.map(function, values) >> compute`, and run one here with `.local(...)`"
                 )
-                raise AttributeError(f"a sky.function has no {name!r}: {hint}", name=name, obj=self)
-            raise AttributeError(f"a sky.function has no attribute {name!r}", name=name, obj=self)
+                raise misuse(AttributeError(f"a sky.function has no {name!r}: {hint}", name=name, obj=self))
+            raise misuse(AttributeError(f"a sky.function has no attribute {name!r}", name=name, obj=self))
 
 
 def _seconds(value: object) -> bool:
@@ -349,6 +358,7 @@ def function(function: Callable[P, R], /) -> Function[P, R]: ...
 def function(
     *, timeout: float | None = None, retry: RetryPolicy | None = None, name: str | None = None
 ) -> _Decorator: ...
+@outermost
 def function(
     function: Callable[..., Any] | None = None,
     /,
@@ -365,6 +375,7 @@ def function(
     if function is not None:
         return Function[..., Any](function)
 
+    @outermost
     def decorate(wrapped: Callable[..., Any]) -> Function[..., Any]:
         return Function(wrapped, name=name, timeout=timeout, retry=retry)
 

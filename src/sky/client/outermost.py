@@ -4,7 +4,8 @@ Decides: where the outside begins (what is marked here), and what is kept: the t
 on a node, what the caller was handling already, and all of it under SKY_DEBUG.
 Never: changes which exception arrives; touches one that is not ours, such as a TypeError that is a defect.
 Follows: of calls within calls the outer one has the last word, so nothing inside needs to know of it. An
-exception that is raised again has the traceback it is given, without a line for who raised it again.
+exception that is raised again has the traceback it is given, without a line for who raised it again. A
+built-in one that is about what a caller gave says so (``misuse``); arguments that fit no parameter need not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
@@ -35,8 +37,19 @@ OPERATORS = [
 GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x20, 0x80, 0x200
 """Flags of code, as ``inspect`` has them, which is slow to import."""
 
+MISUSE = "sky_misuse"
+"""What marks an exception that is about what the caller gave."""
+OURS = f"{Path(__file__).parents[1]}{os.sep}"
+
 F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", bound=Exception)
 C = TypeVar("C", bound=type)
+
+
+def misuse(error: E) -> E:
+    """A TypeError, a ValueError or the like about what the caller gave: it shows no line of ours either."""
+    setattr(error, MISUSE, True)
+    return error
 
 
 def outermost(function: F) -> F:
@@ -60,8 +73,12 @@ def outermost_class(kind: C) -> C:
             continue
         if isinstance(value, FunctionType):
             setattr(kind, name, outermost(value))
+        elif isinstance(value, classmethod | staticmethod):
+            method: Any = cast("Any", value)
+            setattr(kind, name, type(method)(outermost(method.__func__)))
         elif isinstance(value, property) and value.fget is not None:
-            setattr(kind, name, property(outermost(value.fget)))
+            setter = None if value.fset is None else outermost(value.fset)
+            setattr(kind, name, property(outermost(value.fget), setter, doc=value.__doc__))
     return kind
 
 
@@ -126,7 +143,8 @@ def _cut(error: BaseException, before: BaseException | None) -> None:
     """Take our lines from an exception that is on its way out. ``before``: what was being handled outside."""
     cause = error.__cause__
     remote = isinstance(cause, RemoteTraceback)
-    if error is before or not (remote or isinstance(error, SkyError | KeyboardInterrupt)):
+    ours = isinstance(error, SkyError | KeyboardInterrupt) or hasattr(error, MISUSE)
+    if error is before or not (remote or ours or _unfitting(error)):
         return
     if os.environ.get(DEBUG_VARIABLE):
         return
@@ -136,3 +154,12 @@ def _cut(error: BaseException, before: BaseException | None) -> None:
     error.__cause__ = None
     error.__context__ = before
     error.__suppress_context__ = before is None
+
+
+def _unfitting(error: BaseException) -> bool:
+    """Whether what was called has not even begun, and it was not we who called it."""
+    way = error.__traceback__
+    if not isinstance(error, TypeError) or way is None or way.tb_next is not None:
+        return False
+    caller = way.tb_frame.f_back
+    return caller is not None and not caller.f_code.co_filename.startswith(OURS)

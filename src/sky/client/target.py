@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from sky.client.outermost import misuse, outermost
+
 if TYPE_CHECKING:
     from sky.client.function import Pending, Settled
     from sky.client.handles import Future
@@ -83,14 +85,17 @@ class CallsOnly:
         __array_ufunc__ = None
         """An array on the left is not taken for many calls, one per element."""
 
+        @outermost
         def __rrshift__(self, other: object) -> Any:
-            raise _no_call(other)
+            raise misuse(_no_call(other))
 
+        @outermost
         def __rmatmul__(self, other: object) -> Any:
-            raise _no_call(other)
+            raise misuse(_no_call(other))
 
+        @outermost
         def __lt__(self, other: object) -> Any:
-            raise _no_call(other)
+            raise misuse(_no_call(other))
 
 
 def _no_call(other: object) -> TypeError:
@@ -110,5 +115,5 @@ def _no_call(other: object) -> TypeError:
 def require_target(target: AnyTarget) -> AnyTarget:
     """The target, or TypeError: calls go to a compute that is open."""
     if isinstance(target, type) or not hasattr(target, "call_one"):
-        raise TypeError(f"calls are sent to an open sky.Compute, and {target!r} is none")
+        raise misuse(TypeError(f"calls are sent to an open sky.Compute, and {target!r} is none"))
     return target

@@ -20,7 +20,7 @@ from sky.client.function import Function, Pending, Settled
 from sky.client.gathering import OPEN_MAX, Gathering, Open, Submitter, result_of
 from sky.client.handles import Future, in_background
 from sky.client.items import Items
-from sky.client.outermost import outermost_class
+from sky.client.outermost import misuse, outermost, outermost_class
 from sky.client.target import AsyncTarget, Target
 
 A = TypeVar("A")
@@ -159,6 +159,7 @@ class Streaming(Generic[R]):
 def gather(*calls: Pending[R], stream: Literal[False] = False, ordered: bool = True) -> Many[R]: ...
 @overload
 def gather(*calls: Pending[R], stream: Literal[True], ordered: bool = True) -> Streaming[R]: ...
+@outermost
 def gather(*calls: Pending[R], stream: bool = False, ordered: bool = True) -> Many[R] | Streaming[R]:
     """Calls of any functions, side by side: ``sky.gather(a(1), b(2)) >> compute`` is a list of results.
 
@@ -220,6 +221,7 @@ def mapped(
     stream: Literal[True],
     ordered: bool = True,
 ) -> Streaming[R]: ...
+@outermost
 def mapped(
     function: Callable[..., Pending[R]],
     /,
@@ -240,5 +242,5 @@ def mapped(
 
 def _as_it_is(function: object) -> Function[..., Any]:
     if not isinstance(function, Function):
-        raise TypeError(f"sky.map takes a function made with @sky.function, not {function!r}")
+        raise misuse(TypeError(f"sky.map takes a function made with @sky.function, not {function!r}"))
     return cast("Function[..., Any]", function).as_it_is()

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from typing import Any, Self, cast
 
 from sky.client.exceptions import InvalidTaskError
+from sky.client.outermost import outermost_class
 from sky.client.tasks import joining, reading
 from sky.client.tasks.reading import Overrides
 from sky.client.tasks.task import Task
 
 
+@outermost_class
 class Dag:
     """Tasks and their order. ``with sky.Dag() as dag: first >> second``."""
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from sky.client.outermost import outermost_class
 from sky.client.tasks import machines, priced
 from sky.client.tasks.clouds import Cloud
 from sky.client.tasks.machines import FIELDS, parted
@@ -24,6 +25,7 @@ _DISK_GB = 256
 """What disks have when nothing is said."""
 
 
+@outermost_class
 class Resources:
     """Machines that would do. Every parameter may be left out.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
 from sky.client.exceptions import InvalidTaskError
+from sky.client.outermost import outermost_class
 from sky.client.tasks import fields, joining, local, reading, values
 from sky.client.tasks.reading import Overrides
 from sky.client.tasks.report import Report
@@ -25,6 +26,7 @@ Variables = Mapping[str, str] | Iterable[tuple[str, str]]
 _WRITTEN = tuple(fields.FIELDS)
 
 
+@outermost_class
 class Task:
     """What is to run. ``setup`` and ``run`` are scripts for bash; ``run`` may be a function: one of two
     parameters is called with the rank of a node and the addresses of all, and may return a script; one
