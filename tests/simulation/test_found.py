@@ -10,6 +10,7 @@ from tests.flows.test_jobs import Shop
 from tests.flows.world import World, keep_running
 
 from sky.domain.money import MICRO
+from sky.kit import faults
 from sky.kit.clock import SECOND_US
 from sky.providers.fake.cloud import Pace
 from sky.store.rows import jobs
@@ -115,4 +116,23 @@ async def test_a_clock_that_was_set_makes_no_machine_late_in_a_listing(tmp_path:
     else:
         await world.live(20.0, step_s=5.0)
         assert world.states(nodes) == ["ready"]
+    world.close()
+
+
+async def test_a_machine_that_is_long_in_coming_is_not_taken_for_a_lost_one(tmp_path: Path) -> None:
+    """A launch that took a minute to arrive counted from before it was asked for: its machine, of a moment
+    ago and not listed yet, was called gone, and was written off while it ran."""
+    world = World(tmp_path, pace=Pace(list_after_s=30.0))
+    world.cloud.on_launch = None
+    faults.watch(lambda point: world.clock.advance(70.0) if point == "fake.launch.before" else None)
+    try:
+        await world.begin()
+        await world.settle(lambda: world.states(nodes) == ["connecting"])
+        await world.live(20.0)
+    finally:
+        faults.watch(None)
+    assert world.states(nodes) == ["connecting"]
+    assert len(world.cloud.alive()) == 1
+    [node] = world.rows(nodes)
+    assert node["launched_us"] == world.cloud.purchases[0].at_us
     world.close()

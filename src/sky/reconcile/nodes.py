@@ -86,7 +86,7 @@ class Nodes(OuterLoop):
         action = decision.actions[0] if decision.actions else None
         match action:
             case plan.Launch():
-                return await self._launch(case, seller, now_us)
+                return await self._launch(case, seller)
             case plan.Probe():
                 return await self._probe(case, seller, now_us, decision.next_us, decision.why)
             case plan.Terminate():
@@ -117,7 +117,7 @@ class Nodes(OuterLoop):
 
     # ── buying ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _launch(self, case: NodeCase, seller: Row | None, now_us: int) -> Done:
+    async def _launch(self, case: NodeCase, seller: Row | None) -> Done:
         node = case.node
         if node.offer is None or node.market is None or node.provider_id is None:
             msg = f"node {node.id} is provisioning without an offer"
@@ -131,6 +131,7 @@ class Nodes(OuterLoop):
             disk=None if (disk := _disk(case)) is None else disk.name,
         )
         answer = await self._buy(node.provider_id, seller, order)
+        now_us = self._clock.now_us()  # the answer may have taken a while
         if answer.machine is not None:
             return self._bought(case, answer.machine, now_us)
         if answer.refused is not None:
@@ -172,13 +173,15 @@ class Nodes(OuterLoop):
                 None,
                 lambda tx: _apply(tx, node, n.NodeBroken(node.id, now_us, error)),
             )
+        launched_us = machine.launched_us or now_us
         fact = n.NodeLaunched(
             node.id,
             machine=machine.id,
             address=machine.address,
             binding=machine.binding,
-            # Its provider's clock is not ours: what is measured from here has to lie between our own moments.
-            launched_us=min(max(machine.launched_us or now_us, node.created_us), now_us),
+            # Its provider's clock is not ours. A moment that cannot be is none, and the answer's is surely not
+            # too early: whether the machine would be listed by now is counted from here.
+            launched_us=launched_us if node.created_us <= launched_us <= now_us else now_us,
             connect_deadline_us=now_us + case.connect_timeout_us,
         )
         disk = _disk(case)
