@@ -179,8 +179,8 @@ class Nodes(OuterLoop):
             machine=machine.id,
             address=machine.address,
             binding=machine.binding,
-            # Its provider's clock is not ours. A moment that cannot be is none, and the answer's is surely not
-            # too early: whether the machine would be listed by now is counted from here.
+            # Its provider's clock is not ours: a moment that cannot be is none. The answer's is not too
+            # early, and whether the machine would be listed by now is counted from it.
             launched_us=launched_us if node.created_us <= launched_us <= now_us else now_us,
             connect_deadline_us=now_us + case.connect_timeout_us,
         )
