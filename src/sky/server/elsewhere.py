@@ -68,23 +68,11 @@ def told(copy: str, places: Places) -> Iterator[str]:
 def look_for(copy: str, places: Places, chosen: Settings) -> None:
     """See that all that the database at ``copy`` names is in the buckets of those settings.
 
-    Raises LackingError, and SettingsError where a bucket cannot be used at all.
+    Raises LackingError with all that is not, and SettingsError where a bucket cannot be used at all.
     """
-    ours = of_settings(chosen)
-    for one in _parts(copy, places):
-        named = getattr(ours, one.setting)
-        if named is None:
-            variable = f"SKY_{one.setting.upper()}"
-            where = f"in {one.there}" if one.there else "in a bucket"
-            hint = f"set {variable}={one.there or 's3://bucket/prefix'}"
-            raise LackingError(f"{len(one.expected)} {one.what} of this backup are {where}; {hint}")
-        left = _lacking(one, chosen, named)
-        if left:
-            some = ", ".join(left[:SHOWN_MAX]) + (", …" if len(left) > SHOWN_MAX else "")
-            raise LackingError(
-                f"{len(left)} of {len(one.expected)} {one.what} are not in {named}, or not in their size: "
-                f"{some}; restore these objects there, or name a bucket that has them"
-            )
+    said = [what for one in _parts(copy, places) if (what := _lacks(one, chosen)) is not None]
+    if said:
+        raise LackingError("; ".join(said))
 
 
 def _parts(copy: str, places: Places) -> list[_Part]:
@@ -96,7 +84,31 @@ def _parts(copy: str, places: Places) -> list[_Part]:
     return [one for one in parts if one.expected]
 
 
-def _lacking(one: _Part, chosen: Settings, named: str) -> list[str]:
+def _lacks(one: _Part, chosen: Settings) -> str | None:
+    """What is lacking of a part, and what to do."""
+    named: str | None = getattr(of_settings(chosen), one.setting)
+    if named is None:
+        variable = f"SKY_{one.setting.upper()}"
+        where = f"in {one.there}" if one.there else "in a bucket"
+        hint = f"set {variable}={one.there or 's3://bucket/prefix'}"
+        return f"{len(one.expected)} {one.what} of this backup are {where}; {hint}"
+    try:
+        left = _lacking(one, chosen)
+    except Unavailable as error:
+        return (
+            f"{named} cannot be looked at, and has {len(one.expected)} {one.what} of this backup: "
+            f"{buckets.told(error)}; `sky doctor` tells what to do"
+        )
+    if not left:
+        return None
+    some = ", ".join(left[:SHOWN_MAX]) + (", …" if len(left) > SHOWN_MAX else "")
+    return (
+        f"{len(left)} of {len(one.expected)} {one.what} are not in {named}, or not in their size: {some}; "
+        "restore these objects there, or name a bucket that has them"
+    )
+
+
+def _lacking(one: _Part, chosen: Settings) -> list[str]:
     [bucket] = [
         buckets.bucket_of(chosen, it.setting, it.where, SystemClock())
         for it in buckets.named(chosen)
@@ -107,13 +119,7 @@ def _lacking(one: _Part, chosen: Settings, named: str) -> list[str]:
         async with bucket.line() as line:
             return await buckets.lacking(line, one.prefix, one.expected)
 
-    try:
-        return asyncio.run(look())
-    except Unavailable as error:
-        raise LackingError(
-            f"{named} cannot be looked at, and has {len(one.expected)} {one.what} of this backup: "
-            f"{buckets.told(error)}; `sky doctor` tells what to do"
-        ) from error
+    return asyncio.run(look())
 
 
 def written(folder: Path, places: Places) -> Path:
