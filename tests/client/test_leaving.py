@@ -345,6 +345,36 @@ def test_ctrl_c_between_a_call_and_its_answer_leaves_nothing_running(
     Http(daemon.url).send(calls.delete_compute(name, None))
 
 
+def test_ctrl_c_while_the_daemon_is_away_says_what_may_run(
+    daemon: Any, scripted: Any, tmp_path: Path
+) -> None:
+    stored, arrived = threading.Event(), threading.Event()
+
+    def relay(asked: Any, connection: socket.socket) -> bool:
+        """Nobody answers any more once the call has come."""
+        if asked.target.startswith("/v1/functions/"):
+            stored.set()
+        if (asked.method, asked.target) == ("POST", "/v1/tasks") and stored.is_set():
+            arrived.set()
+        return False if arrived.is_set() else pass_on(daemon, asked, connection)
+
+    with sky.Compute(url=daemon.url, name="unheard", quiet=True) as compute:
+        name = compute.id
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(INTERRUPTED).partition("with ")[0], encoding="utf-8")
+    script = subprocess.Popen(
+        [sys.executable, "-m", "sky.cli.main", "run", "--compute", "unheard", f"{file}:work"],
+        env={**os.environ, "SKY_URL": scripted(relay).url},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert arrived.wait(60), script.communicate()
+    script.send_signal(signal.SIGINT)
+    _, err = script.communicate(timeout=60)
+    assert err == f"it may run all the same: `sky task list --compute {name}` shows it\n"
+    Http(daemon.url).send(calls.delete_compute(name, None))
+
+
 def test_ctrl_c_twice_leaves_at_once_and_says_what_is_left(daemon: Any, tmp_path: Path) -> None:
     script = start_script(daemon, tmp_path)
     wait_for(tmp_path / "began", script)

@@ -30,7 +30,7 @@ from sky.client.events import Follower, Reader, Seen
 from sky.client.function import Pending, Settled
 from sky.client.http import Http
 from sky.client.resources import Image
-from sky.client.session import take_back
+from sky.client.session import end, take_back
 from sky.client.settling import Settler
 from sky.client.streaming import Source
 from sky.wire import v1
@@ -204,7 +204,8 @@ def _carry_out(
     try:
         task = flows.run(http, flows.submit(create, (ready.function,), ready.blobs))
     except KeyboardInterrupt:
-        take_back(http, create)
+        if not take_back(http, create):
+            output.note(f"it may run all the same: `sky task list --compute {compute}` shows it")
         raise
     console = Console(ranks=many)
     console.expect(task.id)
@@ -218,7 +219,7 @@ def _carry_out(
                 settler,
                 submit=lambda: task.id,
                 printed=console.settle,
-                abandon=lambda name: _cancel(http, name),
+                abandon=lambda name: end(http, name, PATIENCE_S),
             )
             return Settled(source.items(), None, task.id)
         settled = _wait(http, task.id, settler)
@@ -245,18 +246,12 @@ def _wait(http: Http, task: str, settler: Settler) -> Settled[Any]:
             if settled is not None:
                 return settled
     except KeyboardInterrupt:
-        _cancel(http, task)
-        output.note(f"{task} was asked to end")
+        asked = end(http, task, PATIENCE_S)
+        output.note(f"{task} was asked to end" if asked else f"{task} may go on: `sky task cancel {task}`")
         # What is stopped before its machine goes is known to be cancelled.
         with contextlib.suppress(SkyError):
             settler.fetch(task, STOPPED_WAIT_S)
         raise
-
-
-def _cancel(http: Http, task: str) -> None:
-    # It may have ended meanwhile, and what is to be said about the daemon is said elsewhere.
-    with contextlib.suppress(SkyError):
-        http.send(calls.cancel_task(task), patience_s=PATIENCE_S)
 
 
 # ── what is printed ─────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,6 @@ printed on a node has been printed here before its result is returned.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 from sky.client import calls, flows, outgoing
 from sky.client.console import Console
 from sky.client.courier import UNENDED, Courier
-from sky.client.errors import SkyError, TaskCancelled
+from sky.client.errors import AccessDenied, ApiError, SkyError, TaskCancelled
 from sky.client.function import Pending, Settled
 from sky.client.handles import Future, in_background
 from sky.client.http import Http
@@ -62,12 +61,31 @@ class _Asked:
             return bool(self.task)
 
 
-def take_back(http: Http, create: Call[v1.Task]) -> None:
-    """Cancel a call that was interrupted before its answer: it may be accepted already, or yet arrive."""
+def take_back(http: Http, create: Call[v1.Task]) -> bool:
+    """Cancel a call that was interrupted before its answer: it may be accepted already, or yet arrive.
+
+    False: it may run all the same.
+    """
     # Under its key it is the same call, asked for once more: its id is told, and no later arrival runs it.
-    with contextlib.suppress(SkyError):
+    try:
         task = http.send(create, patience_s=INTERRUPT_PATIENCE_S).id
-        http.send(calls.cancel_task(task), patience_s=INTERRUPT_PATIENCE_S)
+    except SkyError as refused:
+        return _settles(refused)  # what is refused now was not accepted before
+    return end(http, task, INTERRUPT_PATIENCE_S)
+
+
+def end(http: Http, task: str, patience_s: float) -> bool:
+    """Cancel a call, which may have ended meanwhile. False: it may go on."""
+    try:
+        http.send(calls.cancel_task(task), patience_s=patience_s)
+    except SkyError as refused:
+        return _settles(refused)
+    return True
+
+
+def _settles(refused: SkyError) -> bool:
+    """Whether a refusal says that there is nothing to be cancelled, and not that nobody could be asked."""
+    return isinstance(refused, ApiError) and not (refused.retryable or isinstance(refused, AccessDenied))
 
 
 class Session:
@@ -216,8 +234,6 @@ class Session:
         ).items()
 
     def _cancel(self, task: str) -> None:
-        try:
-            self._http.send(calls.cancel_task(task), patience_s=INTERRUPT_PATIENCE_S)
-        except SkyError:
-            # It has ended, or the daemon is away: the end of the compute, or of its lease, ends it too.
+        if not end(self._http, task, INTERRUPT_PATIENCE_S):
+            # The end of the compute, or of its lease, ends it too.
             self._interrupted = True

@@ -92,7 +92,7 @@ class Source:
         *,
         submit: Callable[[], str],
         printed: Callable[[str, int], None],
-        abandon: Callable[[str], None],
+        abandon: Callable[[str], object],
     ) -> None:
         self._http = http
         self._settler = settler
