@@ -73,6 +73,7 @@ class Daemon:
         self._context = contextvars.copy_context()
         self._context.run(HERE.set, self)
         clock = world.agreed if world.shared else SteadyClock(world.clock)
+        world.clock_is_believed |= world.clock_was_set and not world.shared
         self.db = Database(world.storage.of(self.number), clock, wakes.keys, threaded=False)
         clock.not_before(self.db._read_here(last_at_us))
         pool = RowPool(self.db, world.registry, Context(world.folder, "test", clock), lambda _: {})

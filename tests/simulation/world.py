@@ -88,6 +88,8 @@ class World:
         self.violations: list[str] = []
         self.failed_s = -CLAIM_S
         self.clock_was_set = False
+        self.clock_is_believed = False
+        """A daemon began after the clock was set, as on a computer that was started anew: it cannot know."""
         self._under_way: dict[Call, tuple[Daemon | None, float]] = {}
         pace = Pace(
             boot_s=chance.choice((0.0, 3.0, 20.0)),
