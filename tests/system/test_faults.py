@@ -147,7 +147,10 @@ def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDa
         assert [one["name"] for one in api.do("status")] == ["full"]
         [job] = api.do("queue", cluster_name="full")
         assert job["status"] == "RUNNING"
-        assert api.fails("queue", cluster_name="nosuch")["type"] == "ClusterDoesNotExist"
+        unknown = api.get(api.ask("queue", cluster_name="nosuch")["request_id"])
+        assert unknown["error"]["type"] == "ClusterDoesNotExist"
+        named = http.get("/api/status", params={"request_ids": unknown["request_id"]}).json()
+        assert named["items"] == [unknown], "who was told an id may ask for it"
         assert state() == "ready", "what runs is left alone"
         assert on_small_disk.agents()
         ended = http.delete(f"/v1/computes/{compute}", headers={"If-Match": "*"})

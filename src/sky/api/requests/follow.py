@@ -108,11 +108,13 @@ class ListQuery(Query, frozen=True):
 async def list_requests(ask: Ask, query: ListQuery) -> ASGIResponse:
     """List requests, newest first: those that are under way, or all."""
     user = user_of(ask)
+    owner = None if query.all_users else user
     ids = query.request_ids or ()
-    found = await ask.unit.db.read(
+    unwritten = [row for one in ids if (row := ask.unit.unwritten.find(one, owner)) is not None]
+    found = unwritten + await ask.unit.db.read(
         lambda c: rows.page(
             c,
-            owner=None if query.all_users else user,
+            owner=owner,
             all_status=query.all_status,
             cluster=query.cluster_name,
             limit=query.limit,
