@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+from tests.cli.conftest import Sky
 from tests.conftest import RunningDaemon, free_port
 from tests.jobs.conftest import SETTINGS
 from tests.jobs.shop import CATALOGUE, Customer, Shop, refusal
@@ -27,7 +29,9 @@ class Receiver:
     """Somebody who gets webhooks, and answers as told."""
 
     answers: list[int | str] = field(default_factory=list)
-    """What to answer: statuses, ``redirect``, ``slow``, ``huge``; the last one again and again. None: 200."""
+    """What to answer: statuses, ``redirect``, ``huge``, or ``late`` (200, once it ``may``); the last one
+    again and again. None: 200."""
+    may: threading.Event = field(default_factory=threading.Event)
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
 
@@ -57,6 +61,8 @@ def receiver() -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["content-length"]))
             told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
             answer = told.answers.pop(0) if len(told.answers) > 1 else (told.answers or [200])[0]
+            if answer == "late":
+                told.may.wait(DEADLINE_S)
             if answer == "redirect":
                 self.send_response(302)
                 self.send_header("location", f"http://127.0.0.1:{told.port}/elsewhere")
@@ -181,6 +187,59 @@ def test_410_ends_it_and_it_can_be_begun_again_by_hand(telling: Shop, receiver: 
     assert answer.status_code == 202
     receiver.until(3)
     assert receiver.got[0][0]["webhook-id"] == receiver.got[2][0]["webhook-id"]
+
+
+def test_what_is_to_be_sent_again_while_it_is_being_sent_is(telling: Shop, receiver: Receiver) -> None:
+    receiver.answers = ["late", 200]
+    customer = telling.customer()
+    made = endpoint(customer, receiver.url, types=["job.queued"])
+    customer.submit()
+    receiver.until(1)
+    [sent] = deliveries(customer, made["id"])
+    again = customer("POST", f"{ENDPOINTS}/{made['id']}/deliveries/{sent['id']}/redeliver")
+    assert (again.status_code, again.json()["state"]) == (202, "pending")
+    receiver.may.set()
+    receiver.until(2)
+    [done] = wait(lambda: [d for d in deliveries(customer, made["id"]) if d["state"] == "delivered"])
+    assert (done["attempts"], done["last_status"]) == (1, 200)
+
+
+def test_an_operator_sees_what_failed_sends_it_again_and_ends_it(
+    telling: Shop, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.answers = [410, 200]
+    customer = telling.customer()
+    made = endpoint(customer, receiver.url, types=["job.queued"])["id"]
+    customer.submit()
+    wait(lambda: [d for d in deliveries(customer, made) if d["state"] == "failed"])
+    account = telling.operate("GET", f"/accounts/{customer.account}")["name"]
+    operator = Sky(tmp_path, tmp_path, SKY_URL=telling.url)
+    webhook = ["admin", "webhook"]
+    listed, shown, page, table, on, nowhere, none = operator.together(
+        [
+            [*webhook, "list", account, "-o", "json"],
+            [*webhook, "show", made],
+            [*webhook, "deliveries", made, "--state", "failed", "-o", "json"],
+            [*webhook, "deliveries", made],
+            [*webhook, "enable", made, "-o", "json"],
+            [*webhook, "show", "whe_nowhere"],
+            [*webhook, "deliveries", made, "--state", "delivered"],
+        ]
+    )
+    assert [one["id"] for one in listed.check().json()["items"]] == [made]
+    assert "410" in shown.check().out
+    [lost] = page.check().json()["items"]
+    assert lost["last_status"] == 410
+    assert lost["id"] in table.check().out
+    assert on.check().json()["enabled"] is True
+    assert "sky admin webhook list" in nowhere.check(3).err
+    assert none.check().out == ""
+    again = operator("admin", "webhook", "redeliver", made, lost["id"], "-o", "json").check()
+    assert again.json()["id"] == lost["id"]
+    wait(lambda: [d for d in deliveries(customer, made) if d["state"] == "delivered"])
+    off = operator("admin", "webhook", "disable", made).check()
+    assert "operator" in off.out
+    assert customer("GET", f"{ENDPOINTS}/{made}").json()["enabled"] is False
 
 
 def test_a_redirect_is_not_followed_and_a_huge_answer_not_read(telling: Shop, receiver: Receiver) -> None:

@@ -104,4 +104,4 @@ def _note(tx: Tx, webhook: Row, delivery: Row, sent: Sent) -> None:
         rows.change(tx, webhook["id"], {"enabled": False, "disabled_reason": reason})
     elif not sent.taken and attempts <= len(RETRY_S):
         values |= {"state": "pending", "due_us": tx.now_us + RETRY_S[attempts - 1] * SECOND_US}
-    rows.tried(tx, delivery["id"], values)
+    rows.tried(tx, delivery, values)

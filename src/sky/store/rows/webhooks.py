@@ -88,11 +88,10 @@ def due(connection: sa.Connection, webhook_id: str) -> Row | None:
     return one(connection, _DUE, {"b_webhook": webhook_id})
 
 
-def tried(tx: Tx, delivery_id: str, values: Mapping[str, Any]) -> None:
-    """Note what became of a try."""
-    tx.connection.execute(
-        sa.update(deliveries).where(deliveries.c.id == delivery_id).values(**values, tried_us=tx.now_us)
-    )
+def tried(tx: Tx, sent: Row, values: Mapping[str, Any]) -> None:
+    """Note what became of a try; where it was asked for once more meanwhile (``again``), that stands."""
+    same = sa.and_(deliveries.c.id == sent["id"], deliveries.c.due_us == sent["due_us"])
+    tx.connection.execute(sa.update(deliveries).where(same).values(**values, tried_us=tx.now_us))
 
 
 def again(tx: Tx, webhook_id: str, delivery_id: str) -> bool:
