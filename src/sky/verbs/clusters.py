@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -195,15 +194,17 @@ def submit(tx: Tx, row: Row, user: str, task: wire.TaskConfig, *, setup: bool) -
 
 def cancel_jobs(tx: Tx, row: Row, body: wire.CancelBody) -> list[int]:
     """Cancel jobs of a cluster; returns the numbers of those that were under way."""
-    open_jobs = clusters.open_jobs(tx.connection, row["id"])
     if body.job_ids is not None:
         for number in body.job_ids:
             if clusters.job(tx.connection, row["id"], number) is None:
                 msg = f"cluster {row['name']!r} has no job {number}; `sky queue {row['name']}` lists them"
                 raise RequestFailure("JobNotFoundError", msg, job_id=number)
-        there = [job for job in open_jobs if job["number"] in body.job_ids]
+        there = [job for job in clusters.open_jobs(tx.connection, row["id"]) if job["number"] in body.job_ids]
+    elif body.all:
+        there = list(clusters.open_jobs(tx.connection, row["id"]))
     else:
-        there = list(open_jobs if body.all else islice(open_jobs, 1))
+        newest = clusters.newest_open(tx.connection, row["id"])
+        there = [] if newest is None else [newest]
     for job in there:
         cancel_job(tx, job)
     return sorted(job["number"] for job in there)

@@ -97,6 +97,6 @@ def _undo(tx: Tx, row: Row) -> None:
         if job is not None and job["ended_us"] is None:
             cluster_verbs.cancel_job(tx, job)
     others: list[Any] = [one for one in requests.open_of(tx.connection, cluster["id"]) if one != row["id"]]
-    job = next(clusters.open_jobs(tx.connection, cluster["id"]), None)
-    if row["name"] != "exec" and not others and job is None:
+    newest = clusters.newest_open(tx.connection, cluster["id"])
+    if row["name"] != "exec" and not others and newest is None:
         cluster_verbs.undo_launch(tx, row, cluster)

@@ -105,6 +105,11 @@ def jobs(connection: sa.Connection, cluster_id: str, limit: int) -> list[Row]:
     return _JOBS.all(connection, {"b_cluster": cluster_id, "b_limit": limit})
 
 
+def newest_open(connection: sa.Connection, cluster_id: str) -> Row | None:
+    """The newest job of a cluster that is not over."""
+    return _OPEN_JOBS.first(connection, {"b_cluster": cluster_id, "b_below": NUMBER_MAX, "b_limit": 1})
+
+
 def open_jobs(connection: sa.Connection, cluster_id: str) -> Iterator[Row]:
     """Every job of a cluster that is not over, newest first. They may be ended meanwhile."""
     below = NUMBER_MAX
