@@ -42,7 +42,8 @@ DESTROYING = {
 BUYING = {"launch", "exec", "start", "compute create", "compute resize", "job submit"}
 DRY = BUYING | {
     "stop", "down", "cancel", "compute delete", "compute rollback", "storage delete", "provider remove",
-    "admin account close", "admin gc",
+    "admin account close", "admin account refund", "admin key revoke", "admin gc", "api cancel",
+    "token revoke", "user delete",
 }  # fmt: skip
 
 
@@ -128,6 +129,26 @@ def test_trying_it_deletes_nothing(on_daemon: Any, dev: str) -> None:
     nowhere = ("down", "stop", "cancel", "storage delete", "provider remove", "admin account close")
     for words in ([*one.split(), "nowhere"] for one in nowhere):
         assert "nowhere" in on_daemon(*words, "--yes", "--dry-run").check(3).err
+    on_daemon.together([["user", "create", "tried"], ["token", "create", "of-tried", "--user", "tried"]])
+    user, token, nobody, requests, unknown = on_daemon.together(
+        [
+            ["user", "delete", "tried", "--dry-run"],
+            ["token", "revoke", "of-tried", "--dry-run"],
+            ["user", "delete", "nowhere", "--dry-run"],
+            ["api", "cancel", "--all", "--dry-run", "-o", "json"],
+            ["api", "cancel", "0123456789", "--dry-run"],
+        ]
+    )
+    assert user.check().out.startswith("name  tried\n")
+    assert token.check(3).out == "", "a name means one of one's own"
+    assert "nowhere" in nobody.check(3).err
+    assert isinstance(requests.check().json()["request_ids"], list)
+    assert "0123456789" in unknown.check(3).err
+    [kept] = on_daemon.json_of("token", "list", "--user", "tried")["items"]
+    by_id = on_daemon("token", "revoke", kept["id"], "--dry-run").check()
+    assert by_id.out == f"of-tried of tried ({kept['hint']}…) would be revoked\n"
+    assert on_daemon.json_of("token", "list", "--user", "tried")["items"] == [kept]
+    on_daemon("user", "delete", "tried", "--yes").check()
     provider = on_daemon.json_of("provider", "list")["items"][0]["name"]
     told = on_daemon("provider", "remove", provider, "--dry-run").check()
     assert told.out.startswith(f"{provider} (kind ")

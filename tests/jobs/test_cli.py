@@ -102,23 +102,30 @@ def test_a_payment_is_never_taken_for_another_one(operator: Sky, name: str) -> N
 
 def test_a_payment_is_taken_off_again_once(operator: Sky, shop: Shop, name: str) -> None:
     off = ["refund", name, "--reason", "told twice", "--yes", "--payment"]
-    *_, unasked, part, again, other, gift, more, never, full, foreign, statement = together(
-        operator,
-        ["create", name],
-        ["topup", name, "25", "--payment", f"{name}-1"],
-        ["topup", name, "5", "--payment", f"{name}-2"],
-        ["credit", name, "2", "--payment", f"{name}-1"],
-        ["create", f"{name}-b"],
-        ["topup", f"{name}-b", "3", "--payment", f"{name}-b"],
-        ["refund", name, "--payment", f"{name}-1", "--reason", "told twice"],
-        *([*off, f"{name}-1", "--amount", usd] for usd in ("22", "22", "23")),
-        [*off, f"{name}-1", "--gift"],
-        [*off, f"{name}-2", "--amount", "5.01"],
-        *([*off, payment] for payment in ("never", f"{name}-2", f"{name}-b")),
-        ["statement", name, "-o", "json"],
+    *_, unasked, tried, never_tried, part, again, other, gift, more, never, full, foreign, statement = (
+        together(
+            operator,
+            ["create", name],
+            ["topup", name, "25", "--payment", f"{name}-1"],
+            ["topup", name, "5", "--payment", f"{name}-2"],
+            ["credit", name, "2", "--payment", f"{name}-1"],
+            ["create", f"{name}-b"],
+            ["topup", f"{name}-b", "3", "--payment", f"{name}-b"],
+            ["refund", name, "--payment", f"{name}-1", "--reason", "told twice"],
+            [*off, f"{name}-1", "--amount", "22", "--dry-run"],
+            [*off, "never", "--dry-run"],
+            *([*off, f"{name}-1", "--amount", usd] for usd in ("22", "22", "23")),
+            [*off, f"{name}-1", "--gift"],
+            [*off, f"{name}-2", "--amount", "5.01"],
+            *([*off, payment] for payment in ("never", f"{name}-2", f"{name}-b")),
+            ["statement", name, "-o", "json"],
+        )
     )
     assert unasked.check(4).err.startswith("error: not_confirmed: ")
+    assert tried.check().out == f"{name} would have $10.00\n"
+    assert "has no payment 'never'" in never_tried.check(3).err
     assert part.check().out == f"{name} has $10.00\n"
+    assert "before" not in part.err, "trying it took nothing"
     assert (again.check().out, "nothing changed" in again.err) == (part.out, True)
     assert other.check(4).err.startswith("error: idempotency_conflict: another amount of ")
     assert gift.check().out == f"{name} has $8.00\n"
@@ -230,6 +237,9 @@ def test_a_key_is_shown_once_and_refused_once_it_is_revoked(
     assert operator("job", "list", "-o", "json", **bought).check().json() == []
     denied = operator(*SUBMIT, "--", "true", **bought).check(4)
     assert denied.err.startswith("error: scope_denied: ")
+    tried = operator("admin", "key", "revoke", told["id"], "--dry-run").check()
+    assert tried.out.startswith(f"{told['id']} (ci, ")
+    assert "revoked" not in operator("admin", "key", "list", name).check().out
     operator("admin", "key", "revoke", told["id"], "--yes").check()
     operator("admin", "key", "revoke", told["id"], "--yes").check()
     refused = operator("job", "list", **bought).check(4)

@@ -58,6 +58,22 @@ Ordinal = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _encoder = msgspec.json.Encoder()
 
 
+class TrialQuery(Query, frozen=True):
+    """Whether it is meant."""
+
+    dry_run: Annotated[bool, Meta(description="Answer as if it were done, or refuse it, and do nothing.")] = (
+        False
+    )
+
+
+class _TakenBackError(Exception):
+    """What a verb answered whose writes are not to stay."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__("this was a dry run")
+        self.answer = answer
+
+
 @dataclass(frozen=True, slots=True)
 class Bytes:
     """Raw content, in one of these media types."""
@@ -155,6 +171,19 @@ class Ask:
             return show(tx, done), replayed
 
         return await self.unit.db.write(write)
+
+    async def write(self, verb: Callable[[Tx], T], *, dry_run: bool) -> T:
+        """What a verb answers, or refuses; ``dry_run``: nothing of what it writes stays."""
+        if not dry_run:
+            return await self.unit.db.write(verb)
+
+        def tried(tx: Tx) -> T:
+            raise _TakenBackError(verb(tx))
+
+        try:
+            return await self.unit.db.write(tried)
+        except _TakenBackError as done:
+            return cast("T", done.answer)
 
     @property
     def _whose(self) -> str:

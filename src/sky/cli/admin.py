@@ -11,10 +11,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sky.cli import admin_money, admin_upkeep, catalogue, output, render
+from sky.cli import admin_money, admin_upkeep, admin_webhooks, catalogue, output, render
 from sky.cli.admin_accounts import Account, app
 from sky.cli.admin_budgets import Cap, budget_of, said
-from sky.cli.app import Output, Yes, below, command
+from sky.cli.app import DryRun, Output, Yes, below, command
 from sky.cli.asking import confirm
 from sky.cli.connection import creating, reading
 from sky.cli.definition import seconds
@@ -24,7 +24,7 @@ from sky.client import calls_admin as calls
 from sky.wire import admin
 from sky.wire.jobs import Scope
 
-__all__ = ["admin_money", "admin_upkeep", "app", "catalogue"]
+__all__ = ["admin_money", "admin_upkeep", "admin_webhooks", "app", "catalogue"]
 
 keys = below(
     app,
@@ -128,17 +128,22 @@ def revoke(
     /,
     *,
     yes: Yes = False,
+    dry_run: DryRun = False,
     output_: Output = "table",
 ) -> int:
     """Refuse a key from its next request on. Said twice, it is the same."""
-    if not yes:
+    if not yes and not dry_run:
         confirm(f"Revoke {key}? Whoever has it is refused at once; jobs go on.", "nothing was revoked")
     with reading() as api:
-        revoked = api.send(calls.revoke_key(key))
+        revoked = api.send(calls.revoke_key(key, dry_run=dry_run))
     if output_ == "json":
         output.json(revoked)
+    elif dry_run:
+        output.say(f"{revoked.id} ({revoked.name}, {revoked.hint}…) would be revoked")
     else:
         output.note(f"{revoked.id} is revoked")
+    if dry_run:
+        output.note("this was a dry run: nothing was revoked")
     return 0
 
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from sky.cli import output
 from sky.cli.admin_accounts import AMOUNT, Account, accounts
-from sky.cli.app import Output, Yes, command
+from sky.cli.app import DryRun, Output, Yes, command
 from sky.cli.asking import confirm
 from sky.cli.connection import reading
 from sky.cli.customer import dollars
@@ -75,6 +75,7 @@ def refund(
     amount: Annotated[str | None, Parameter(metavar="USD", help="So much of it; else all.")] = None,
     gift: Annotated[bool, Parameter(negative=(), help="It was a credit, and not a payment.")] = False,
     yes: Yes = False,
+    dry_run: DryRun = False,
     output_: Output = "table",
 ) -> int:
     """Take a payment off a balance again, never more than may be spent. Told again, nothing changes.
@@ -82,12 +83,20 @@ def refund(
     Nothing is sent to where it was paid: pay it back there.
     """
     taken = None if amount is None else _amount(amount)
-    if not yes:
+    if not yes and not dry_run:
         confirm(f"take {payment} off the balance of {account}?", "nothing was taken")
     wanted = admin.RefundCreate(payment=payment, reason=reason, amount_usd=taken, gift=gift)
     with reading() as api:
-        told, new = api.send(calls.refund(account, wanted))
-    return _told(told, output_, None if new else f"{payment} was taken off before")
+        told, new = api.send(calls.refund(account, wanted, dry_run=dry_run))
+    before = None if new else f"{payment} was taken off before"
+    if not dry_run:
+        return _told(told, output_, before)
+    if output_ == "json":
+        output.json(told)
+    else:
+        output.say(f"{told.name} would have {dollars(told.available_usd)}")
+    output.note(f"this was a dry run: nothing was taken{f'; {before}' if before else ''}")
+    return 0
 
 
 def _pay_in(account: str, usd: str, payment: str, note: str | None, output_: str, *, gift: bool) -> int:

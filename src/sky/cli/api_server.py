@@ -13,11 +13,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from sky.cli import output, render_requests
-from sky.cli.app import Output, Yes, command, noun
+from sky.cli.app import DryRun, Output, Yes, command, noun
 from sky.cli.asking import confirm
 from sky.cli.errors import MISSING, CliError, usage
 from sky.cli.scripted import AllUsers, LiveRequest, listed, plain
-from sky.client import daemon, endpoints, sdk
+from sky.client import calls_requests, daemon, endpoints, sdk
+from sky.client.flows import ask
+from sky.client.records import request_record
+from sky.client.request_link import link
 
 app = noun("api")
 
@@ -26,6 +29,7 @@ LIMIT = 50
 LIMIT_MAX = 500
 ID_CHARS_MIN = 4
 FROM_INPUT = "-"
+ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 LOOPBACK = "127.0.0.1"
 
 Ids = Annotated[str, Parameter(name="ID", help="Ids of requests, or what they begin with.")]
@@ -316,6 +320,7 @@ def cancel(
     ] = False,
     all_users: AllUsers = False,
     yes: Yes = False,
+    dry_run: DryRun = False,
     output_: Output = "table",
 ) -> int:
     """Cancel requests: what they have begun ends too, and no machine is left.
@@ -328,6 +333,8 @@ def cancel(
         raise usage(said, "`sky api cancel ID`, or `sky api cancel --all`")
     _check_ids(ids)
     _require_server()
+    if dry_run:
+        return _would_cancel(ids, all_users, output_)
     if everything and not yes:
         whose = "of every user" if all_users else "of yours"
         confirm(f"Cancel all requests {whose} that are under way?", "nothing was cancelled")
@@ -340,4 +347,18 @@ def cancel(
         output.say(f"cancelled: {one}")
     if not ended:
         output.note(f"{listed(ids) or 'no request'} {'had ended already' if ids else 'was under way'}")
+    return 0
+
+
+def _would_cancel(ids: Sequence[str], all_users: bool, format_: str) -> int:
+    """The requests under way that would be cancelled. Raises as cancelling them does."""
+    asked = calls_requests.list_requests(ids, all_status=bool(ids), all_users=all_users, limit=LIMIT_MAX)
+    found = [one for one in link(start=False).run(ask(asked)).items if one.status not in ENDED]
+    if format_ == "json":
+        output.json({"request_ids": [one.request_id for one in found]})
+    elif found:
+        rows = [render_requests.request_row(request_record(one)) for one in found]
+        output.table(render_requests.REQUEST_HEADINGS, rows, flexible=("CLUSTER", "USER", "ID"))
+    more = f"; there may be more than these {LIMIT_MAX}" if len(found) == LIMIT_MAX else ""
+    output.note(f"this was a dry run: nothing was cancelled{more}")
     return 0

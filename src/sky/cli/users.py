@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sky.cli import output, render
-from sky.cli.app import Output, Yes, command, noun
+from sky.cli.app import DryRun, Output, Yes, command, noun
 from sky.cli.asking import confirm
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.connection import PAGE_ITEMS, Api, creating, reading
@@ -95,8 +95,15 @@ def role(
 
 
 @command(app, "sky user delete ada", "sky user delete ada --yes", instead=("remove", "rm"))
-def delete(name: User, /, *, yes: Yes = False, output_: Output = "table") -> int:
+def delete(name: User, /, *, yes: Yes = False, dry_run: DryRun = False, output_: Output = "table") -> int:
     """Forget a user and refuse its tokens. Refused while the user has clusters."""
+    if dry_run:
+        with reading() as api:
+            user = api.send(calls.get_user(name))
+            api.send(calls.delete_user(name, dry_run=True))
+        _tell(user, output_)
+        output.note("this was a dry run: this user would be deleted, and was not")
+        return 0
     if not yes:
         confirm(f"Delete user {name}, and refuse its tokens?", "nothing was deleted")
     with reading() as api:
@@ -162,16 +169,23 @@ def rotate(token: TokenName, /, *, expires: Expires = None, output_: Output = "t
     name="revoke",
     instead=("delete", "remove", "rm"),
 )
-def revoke(token: TokenName, /, *, yes: Yes = False, output_: Output = "table") -> int:
+def revoke(
+    token: TokenName, /, *, yes: Yes = False, dry_run: DryRun = False, output_: Output = "table"
+) -> int:
     """Refuse a token from its next request on. Said twice, it is the same."""
-    if not yes:
+    if not yes and not dry_run:
         confirm(f"Revoke {token}? Whoever has it is refused at once.", "nothing was revoked")
     with reading() as api:
-        revoked = api.send(calls.revoke_token(token))
+        revoked = api.send(calls.revoke_token(token, dry_run=dry_run))
+    whose = f"{revoked.name} of {revoked.user}"
     if output_ == "json":
         output.json(revoked)
+    elif dry_run:
+        output.say(f"{whose} ({revoked.hint}…) would be revoked")
     else:
-        output.note(f"{revoked.name} of {revoked.user} is revoked")
+        output.note(f"{whose} is revoked")
+    if dry_run:
+        output.note("this was a dry run: nothing was revoked")
     return 0
 
 

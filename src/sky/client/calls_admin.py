@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from sky.client.request import IS_JSON, Call, as_json, encoder, getting, keyed, query_of
 from sky.wire import admin
+from sky.wire.webhooks import DeliveryState
 
 ROOT = "/admin/v1"
 
@@ -61,17 +62,20 @@ def pay_in(account: str, payment: admin.PaymentCreate) -> Call[tuple[admin.Accou
     return _counted(account, "payments", payment)
 
 
-def refund(account: str, taken: admin.RefundCreate) -> Call[tuple[admin.Account, bool]]:
+def refund(
+    account: str, taken: admin.RefundCreate, *, dry_run: bool = False
+) -> Call[tuple[admin.Account, bool]]:
     """Take a payment off an account again; and whether it was taken now, and not before."""
-    return _counted(account, "refunds", taken)
+    return _counted(account, "refunds", taken, dry_run=dry_run)
 
 
 def _counted(
-    account: str, what: str, body: admin.PaymentCreate | admin.RefundCreate
+    account: str, what: str, body: admin.PaymentCreate | admin.RefundCreate, *, dry_run: bool = False
 ) -> Call[tuple[admin.Account, bool]]:
     read, where = as_json(admin.Account), _at("accounts", account, what)
     encoded = encoder.encode(body)
-    return Call("POST", where, lambda reply: (read(reply), reply.status == 201), (), (IS_JSON,), encoded)
+    query = query_of(dry_run=dry_run or None)
+    return Call("POST", where, lambda reply: (read(reply), reply.status == 201), query, (IS_JSON,), encoded)
 
 
 def list_entries(
@@ -98,9 +102,39 @@ def change_key(key: str, patch: admin.KeyPatch) -> Call[admin.Key]:
     return Call("PATCH", _at("keys", key), as_json(admin.Key), (), (IS_JSON,), encoder.encode(patch))
 
 
-def revoke_key(key: str) -> Call[admin.Key]:
+def revoke_key(key: str, *, dry_run: bool = False) -> Call[admin.Key]:
     """Refuse a key from now on."""
-    return Call("DELETE", _at("keys", key), as_json(admin.Key))
+    return Call("DELETE", _at("keys", key), as_json(admin.Key), query_of(dry_run=dry_run or None))
+
+
+def list_webhooks(account: str) -> Call[admin.WebhookPage]:
+    """Where an account has events sent."""
+    return getting(_at("accounts", account, "webhooks"), admin.WebhookPage)
+
+
+def get_webhook(webhook: str) -> Call[admin.Webhook]:
+    """One webhook."""
+    return getting(_at("webhooks", webhook), admin.Webhook)
+
+
+def switch_webhook(webhook: str, *, enabled: bool) -> Call[admin.Webhook]:
+    """End sending to a webhook, or begin again. Said twice, it is the same."""
+    body = encoder.encode(admin.WebhookSwitch(enabled=enabled))
+    return Call("PATCH", _at("webhooks", webhook), as_json(admin.Webhook), (), (IS_JSON,), body)
+
+
+def list_deliveries(
+    webhook: str, *, state: DeliveryState | None = None, cursor: str | None = None, limit: int | None = None
+) -> Call[admin.DeliveryPage]:
+    """Some of what was sent to a webhook, newest first."""
+    query = query_of(state=state, cursor=cursor, limit=limit)
+    return getting(_at("webhooks", webhook, "deliveries"), admin.DeliveryPage, query)
+
+
+def redeliver(webhook: str, delivery: str) -> Call[admin.Delivery]:
+    """Send something once more. Not sent twice: each would be a message."""
+    where = _at("webhooks", webhook, "deliveries", delivery, "redeliver")
+    return Call("POST", where, as_json(admin.Delivery), repeatable=False)
 
 
 def sold_job(job: str) -> Call[admin.SoldJobPage]:

@@ -50,9 +50,9 @@ def set_role(name: str, role: users.Role) -> Call[users.User]:
     return Call("PATCH", _at(name), as_json(users.User), (), (IS_JSON,), body)
 
 
-def delete_user(name: str) -> Call[None]:
+def delete_user(name: str, *, dry_run: bool = False) -> Call[None]:
     """Forget a user, and refuse its tokens."""
-    return Call("DELETE", _at(name), as_nothing, repeatable=False)
+    return Call("DELETE", _at(name), as_nothing, query_of(dry_run=dry_run or None), repeatable=dry_run)
 
 
 def list_tokens(
@@ -75,6 +75,6 @@ def rotate_token(token: str, rotate: users.TokenRotate) -> Call[users.Token]:
     return Call("POST", f"{_of(token)}/rotate", as_json(users.Token), (), (IS_JSON,), body, repeatable=False)
 
 
-def revoke_token(token: str) -> Call[users.Token]:
+def revoke_token(token: str, *, dry_run: bool = False) -> Call[users.Token]:
     """Refuse a token from now on. Said twice, it is the same."""
-    return Call("DELETE", _of(token), as_json(users.Token))
+    return Call("DELETE", _of(token), as_json(users.Token), query_of(dry_run=dry_run or None))

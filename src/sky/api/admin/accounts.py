@@ -12,7 +12,7 @@ from typing import Annotated
 from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
-from sky.api.operation import Ask, Limit, made, operation, reply
+from sky.api.operation import Ask, Limit, TrialQuery, made, operation, reply
 from sky.api.reading import Query
 from sky.domain.errors import IdempotencyConflict, NameTaken, NotFound
 from sky.domain.money import parse_usd
@@ -115,7 +115,7 @@ async def pay_in(ask: Ask, account_id: str, body: admin.PaymentCreate) -> ASGIRe
     also=[200],
     errors=[NotFound, IdempotencyConflict],
 )
-async def refund(ask: Ask, account_id: str, body: admin.RefundCreate) -> ASGIResponse:
+async def refund(ask: Ask, account_id: str, body: admin.RefundCreate, query: TrialQuery) -> ASGIResponse:
     """Take a payment, or a gift, off the balance again, never more than may be spent. 200: that was done
     before, and nothing changed. 409: it was done with another amount."""
 
@@ -124,7 +124,7 @@ async def refund(ask: Ask, account_id: str, body: admin.RefundCreate) -> ASGIRes
         new = verbs.refund(tx, account_id, body.payment, micro, body.reason, gift=body.gift)
         return views.account(tx.connection, account_id), new
 
-    account, new = await ask.unit.db.write(verb)
+    account, new = await ask.write(verb, dry_run=query.dry_run)
     return reply(account, 201 if new else 200)
 
 
@@ -175,9 +175,13 @@ async def change_key(ask: Ask, key_id: str, body: admin.KeyPatch) -> ASGIRespons
 
 
 @operation("DELETE", f"{ROOT}/keys/{{key_id}}", tag=TAG, answers=admin.Key, errors=[NotFound])
-async def revoke_key(ask: Ask, key_id: str) -> ASGIResponse:
+async def revoke_key(ask: Ask, key_id: str, query: TrialQuery) -> ASGIResponse:
     """Revoke a key: it is refused at its next request."""
-    return reply(await ask.unit.db.write(lambda tx: views.key(_key(tx, verbs.revoke_key(tx, key_id)))))
+
+    def verb(tx: Tx) -> admin.Key:
+        return views.key(_key(tx, verbs.revoke_key(tx, key_id)))
+
+    return reply(await ask.write(verb, dry_run=query.dry_run))
 
 
 @operation("GET", f"{ROOT}/ledger/audit", tag=TAG, answers=admin.Audit)

@@ -11,7 +11,7 @@ from typing import Annotated
 from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
-from sky.api.operation import Ask, Limit, made, nothing, operation, reply
+from sky.api.operation import Ask, Limit, TrialQuery, made, nothing, operation, reply
 from sky.api.reading import Query
 from sky.domain.errors import Forbidden, IdempotencyConflict, InvalidRequest, NameTaken, NotFound
 from sky.store.rows import users as rows
@@ -89,10 +89,10 @@ async def change_user(ask: Ask, name: str, body: wire.UserPatch) -> ASGIResponse
 
 
 @operation("DELETE", f"{ROOT}/{{name}}", tag=TAG, status=204, errors=[NotFound, InvalidRequest])
-async def delete_user(ask: Ask, name: str) -> ASGIResponse:
+async def delete_user(ask: Ask, name: str, query: TrialQuery) -> ASGIResponse:
     """Forget a user and refuse its tokens. Refused while the user has clusters."""
     caller = ask.caller
-    await ask.unit.db.write(lambda tx: verbs.remove(tx, name, caller))
+    await ask.write(lambda tx: verbs.remove(tx, name, caller), dry_run=query.dry_run)
     return nothing()
 
 
@@ -136,11 +136,15 @@ async def rotate_token(ask: Ask, token: str, body: wire.TokenRotate) -> ASGIResp
 
 
 @operation("DELETE", f"{TOKENS}/{{token}}", tag=TAG, answers=wire.Token, errors=[NotFound])
-async def revoke_token(ask: Ask, token: str) -> ASGIResponse:
+async def revoke_token(ask: Ask, token: str, query: TrialQuery) -> ASGIResponse:
     """Revoke a token: it is refused at its next request. `token`: its id, or the name of one of the caller's
     own."""
     caller = ask.caller
-    return reply(await ask.unit.db.write(lambda tx: _token(tx, verbs.revoke_token(tx, caller, token))))
+
+    def verb(tx: Tx) -> wire.Token:
+        return _token(tx, verbs.revoke_token(tx, caller, token))
+
+    return reply(await ask.write(verb, dry_run=query.dry_run))
 
 
 def _user(tx: Tx, name: str) -> wire.User:

@@ -33,7 +33,9 @@ def find(connection: sa.Connection, webhook_id: str) -> Row:
     """The webhook with that id, whoever's it is. Raises NotFound."""
     row = rows.find(connection, webhook_id)
     if row is None:
-        msg = f"there is no webhook {webhook_id[:80]!r}; its account's page lists those there are"
+        msg = (
+            f"there is no webhook {webhook_id[:80]!r}; `sky admin webhook list ACCOUNT` shows those there are"
+        )
         raise NotFound(msg, details={"webhook": webhook_id[:80]})
     return row
 
