@@ -181,3 +181,11 @@ def test_an_account_has_a_budget_over_all_its_keys(shop: Shop, customer: Custome
     for job in customer("GET", "/jobs").json()["data"]:
         customer("POST", f"/jobs/{job['id']}/cancel")
     shop.audit()
+
+
+def test_what_is_taken_off_a_balance_has_a_reason(shop: Shop, customer: Customer) -> None:
+    who = shop.operate("GET", f"/accounts/{customer.account}")["name"]
+    taken = {"payment": f"pay-{who}", "reason": ""}
+    refused = shop.http.post(f"/admin/v1/accounts/{who}/refunds", json=taken)
+    assert (refused.status_code, refused.json()["details"]["field"]) == (400, "reason")
+    assert money(customer) == ("100.000000", "0.000000")

@@ -68,7 +68,7 @@ class RefundCreate(Request, frozen=True):
     ``reason`` is told in the account's statement."""
 
     payment: Reference
-    reason: Note
+    reason: Annotated[str, Meta(min_length=1, max_length=256)]
     amount_usd: Amount | None = None
     gift: bool = False
 
