@@ -13,7 +13,7 @@ from tests.flows.world import World, keep_running
 from sky.domain.node import FINAL
 from sky.kit import faults
 from sky.providers.fake.cloud import fake_offer
-from sky.providers.fake.trouble import Refuse
+from sky.providers.fake.trouble import Refuse, TryLater
 from sky.store.rows import clusters as job_rows
 from sky.store.schema import computes, nodes
 from sky.store.schema import disks as disk_rows
@@ -508,6 +508,22 @@ async def test_a_rank_that_is_wanted_again_waits_until_its_old_disk_is_gone(tmp_
     assert len(world.cloud.disks.made) == 3
     await do(user, "down")
     assert nothing_is_left(world)
+    world.close()
+
+
+async def test_a_rank_that_waits_for_a_disk_that_does_not_go_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    user = await up(world)
+    world.cloud.always("remove_disk", TryLater("not now"))
+    await world.settle(user.is_over(await user.launch(nodes=1, resize=True)))
+    await world.settle(lambda: len(world.cloud.alive()) == 1)
+    wide = await user.launch(nodes=2, resize=True)
+    await world.live(60.0)
+    [compute] = world.rows(computes)
+    assert "could not be removed and may still cost: not now" in compute["last_error"]["message"]
+    world.cloud.always("remove_disk", None)
+    await world.settle(user.is_over(wide))
+    await world.settle(lambda: len(world.cloud.alive()) == 2 and world.rows(computes)[0]["state"] == "ready")
     world.close()
 
 

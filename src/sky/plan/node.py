@@ -38,7 +38,8 @@ LEASE_MARGIN_PART = 8
 """How much longer than an agent's lease we wait before taking it for granted that it has ended itself: so
 long, and a part of the lease: our clock runs up to a tenth faster while it follows one that was set."""
 OFFERS_WAIT_US = 1_000_000
-DISK_WAIT_US = 1_000_000
+DISK_WAIT_US = 30_000_000
+"""How long a node waits for a disk to be removed where nobody tells it that this was done."""
 OFFERS_PATIENCE_US = 10_000_000
 """For how long a provider that is asked for its offers keeps those of others from being taken."""
 COMING = "coming"

@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 import structlog
 
 from sky.domain import compute as c
+from sky.domain import node as n
 from sky.kit import faults
 from sky.kit.clock import SECOND_US, Clock
 from sky.providers.base import AgainLater, Gone, Refused, keeper_of
 from sky.reconcile.passes import Done, OuterLoop
 from sky.reconcile.pool import ProviderPool
 from sky.store.db import Database
-from sky.store.rows import computes, disks
+from sky.store.rows import computes, disks, nodes
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs.attempts import error_value
@@ -61,19 +62,25 @@ class Disks(OuterLoop):
         return Done("it is removed", None, lambda tx: _removed(tx, row))
 
     def _not_removed(self, disk: Row, why: str) -> Done:
-        name, compute_id = disk["name"], disk["compute_id"]
-        message = f"disk {name} could not be removed and may still cost: {why}"
+        compute_id = disk["compute_id"]
+        message = f"disk {disk['name']} could not be removed and may still cost: {why}"
 
         def write(tx: Tx) -> None:
+            for node in nodes.unbound(tx.connection, compute_id, disk["rank"]):
+                if _says(node) != message:
+                    tx.apply(n.NodeNoted(node["id"], error_value("busy", message, retryable=True)))
             row = computes.find(tx.connection, compute_id)
-            if row is None or row["state"] != c.DELETING:
-                return
-            last: Mapping[str, Any] = row["last_error"] or {}
-            if last.get("message") != message:
+            if row is not None and row["state"] == c.DELETING and _says(row) != message:
                 error = error_value("release_pending", message, retryable=True)
                 tx.apply(c.DeletionFailed(compute_id, error))
 
         return Done(message, self._clock.now_us() + AGAIN_US, write)
+
+
+def _says(row: Row) -> Any:
+    """What was last noted of a node or of a compute."""
+    last: Mapping[str, Any] = row["last_error"] or {}
+    return last.get("message")
 
 
 def _ask(tx: Tx, row: Row) -> None:
@@ -83,4 +90,6 @@ def _ask(tx: Tx, row: Row) -> None:
 
 def _removed(tx: Tx, row: Row) -> None:
     disks.remove(tx, row["name"])
+    for node in nodes.unbound(tx.connection, row["compute_id"], row["rank"]):
+        tx.touch(f"nodes/{node['id']}")
     tx.touch(f"computes/{row['compute_id']}")

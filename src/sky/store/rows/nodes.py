@@ -41,6 +41,14 @@ def wanted(connection: sa.Connection, compute_id: str) -> list[Row]:
     return many(connection, query)
 
 
+def unbound(connection: sa.Connection, compute_id: str, rank: int) -> list[Row]:
+    """Id and last error of the nodes of a rank for which no offer is chosen yet."""
+    query = sa.select(nodes.c.id, nodes.c.last_error).where(
+        nodes.c.compute_id == compute_id, nodes.c.rank == rank, nodes.c.state == n.REQUESTED
+    )
+    return many(connection, query)
+
+
 def is_at_work(connection: sa.Connection, node_id: str) -> bool:
     """Whether an execution is at that node, or in its mailbox."""
     query = sa.select(executions.c.id).where(executions.c.node_id == node_id, IS_ON_NODE).limit(1)
