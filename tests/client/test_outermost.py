@@ -50,6 +50,10 @@ PROGRAM = """
             except BaseException:
                 print(traceback.format_exc() + "--")
 
+    def values():
+        yield 1
+        sky.get("asked-on-the-way")
+
     def first(items):
         return next(iter(items))
 
@@ -67,6 +71,8 @@ PROGRAM = """
         told(lambda: list(count(1) >> machines))
         told(lambda: sky.map(divide, [0]) >> machines)
         told(lambda: divide(Stubborn()) >> machines)
+        told(lambda: sky.map(divide, values()) >> machines)
+        told(lambda: (sky.map(divide, values()) > machines).result(60))
     told(lambda: sky.Compute(cpus=4000, url=daemon, quiet=True).open())
     told(lambda: divide(1) >> machines)
     told(lambda: sky.Compute(url=daemon, nodes=(5, 2)).open())
@@ -104,6 +110,7 @@ def test_a_failure_shows_the_callers_own_lines(daemon: Any, tmp_path: Path) -> N
     assert errors == [
         *["ZeroDivisionError"] * 5,
         "PackError",
+        *["RequestNotFound"] * 2,
         "ComputeFailed",
         "NotEntered",
         "InvalidRequest",
@@ -123,7 +130,8 @@ def test_a_failure_shows_the_callers_own_lines(daemon: Any, tmp_path: Path) -> N
         assert not [name for name in re.findall('File "(.*?)", line', last) if name.startswith(ours)], one
     assert all("in divide" in one or "in count" in one for one in told[:5]), "where it was raised on the node"
     assert "is not to be packed" in told[5]
-    assert all("handled meanwhile" in one for one in told[6:]), (
+    assert all("in values" in one for one in told[6:8]), "code of the caller's that we had called"
+    assert all("handled meanwhile" in one for one in told[8:]), (
         "what was being handled outside is told as well"
     )
 

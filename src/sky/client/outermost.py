@@ -1,7 +1,8 @@
-"""What a failure shows of us: the caller's own line, and the message. The way through this package stays out.
+"""What a failure shows: the caller's own lines, and the message. The way through this package stays out.
 
 Decides: where the outside begins (what is marked here), and what is kept: the traceback that an exception had
-on a node, what the caller was handling already, and all of it under SKY_DEBUG.
+on a node, code of the caller's that we had called, what the caller was handling already, and all of it under
+SKY_DEBUG.
 Never: changes which exception arrives; touches one that is not ours, such as a TypeError that is a defect.
 Follows: of calls within calls the outer one has the last word, so nothing inside needs to know of it. An
 exception that is raised again has the traceback it is given, without a line for who raised it again. A
@@ -16,7 +17,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import aclosing
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
 from sky.client.errors import PackError, RemoteTraceback, SkyError
@@ -40,6 +41,8 @@ GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x20, 0x80, 0x200
 MISUSE = "sky_misuse"
 """What marks an exception that is about what the caller gave."""
 OURS = f"{Path(__file__).parents[1]}{os.sep}"
+LIBRARIES = (f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
+PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=Exception)
@@ -148,12 +151,25 @@ def _cut(error: BaseException, before: BaseException | None) -> None:
         return
     if os.environ.get(DEBUG_VARIABLE):
         return
-    error.__traceback__ = None
+    error.__traceback__ = _theirs(error.__traceback__)
     if remote or isinstance(error, PackError):
         return  # what stands behind it is the caller's own: where it was raised, or what could not be packed
     error.__cause__ = None
     error.__context__ = before
     error.__suppress_context__ = before is None
+
+
+def _theirs(way: TracebackType | None) -> TracebackType | None:
+    """The end of the way that is the caller's: in code of theirs that we had called, such as a generator."""
+    theirs = None
+    while way is not None:
+        name = way.tb_frame.f_code.co_filename
+        if name.startswith(OURS):
+            theirs = None
+        elif theirs is None and not (name.startswith(LIBRARIES) or any(one in name for one in PACKAGES)):
+            theirs = way
+        way = way.tb_next
+    return theirs
 
 
 def _unfitting(error: BaseException) -> bool:
