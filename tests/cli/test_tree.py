@@ -149,10 +149,8 @@ def test_trying_it_deletes_nothing(on_daemon: Any, dev: str) -> None:
     assert by_id.out == f"of-tried of tried ({kept['hint']}…) would be revoked\n"
     assert on_daemon.json_of("token", "list", "--user", "tried")["items"] == [kept]
     on_daemon("user", "delete", "tried", "--yes").check()
-    provider = on_daemon.json_of("provider", "list")["items"][0]["name"]
-    told = on_daemon("provider", "remove", provider, "--dry-run").check()
-    assert told.out.startswith(f"{provider} (kind ")
-    assert provider in on_daemon("provider", "list").check().out
+    used = on_daemon.json_of("compute", "get", dev)["spec"]["specs"][0]["provider"]["kind"]
+    assert "is in use by " in on_daemon("provider", "remove", used, "--dry-run").check(4).err
 
 
 def test_trying_it_buys_nothing(on_daemon: Any, dev: str) -> None:
@@ -175,6 +173,8 @@ def test_trying_it_buys_nothing(on_daemon: Any, dev: str) -> None:
 def test_trying_it_adds_no_provider(own_daemon: Any, tmp_path: Path) -> None:
     own = Sky(own_daemon.home, tmp_path, SKY_URL=own_daemon.url)
     for provider in own.json_of("provider", "list")["items"]:
+        tried = own("provider", "remove", provider["id"], "--dry-run").check()
+        assert tried.out == f"{provider['name']} (kind {provider['kind']}) would be removed\n"
         own("provider", "remove", provider["id"], "--yes").check()
     own("compute", "create", "tried", "--provider", "local", "--nodes", "1", "--dry-run").check()
     assert own.json_of("provider", "list")["items"] == []

@@ -165,6 +165,7 @@ def remove(
     with reading() as api:
         found = api.send(calls_machines.get_provider(name))
         if dry_run:
+            api.send(calls_machines.remove_provider(found.id, dry_run=True))
             if output_ == "json":
                 output.json(found)
             else:

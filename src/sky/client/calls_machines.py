@@ -131,9 +131,9 @@ def replace_provider(provider: str, create: v1.ProviderCreate) -> Call[v1.Provid
     return Call("PUT", at("providers", provider), as_json(v1.Provider), (), (IS_JSON,), body)
 
 
-def remove_provider(provider: str) -> Call[None]:
+def remove_provider(provider: str, *, dry_run: bool = False) -> Call[None]:
     """Forget a provider that nothing uses."""
-    return Call("DELETE", at("providers", provider), as_nothing)
+    return Call("DELETE", at("providers", provider), as_nothing, query_of(dry_run=dry_run or None))
 
 
 def list_offers(

@@ -14,7 +14,7 @@ from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
 from sky.api.errors import short
-from sky.api.operation import Ask, Header, Limit, made, nothing, operation, reply
+from sky.api.operation import Ask, Header, Limit, TrialQuery, made, nothing, operation, reply
 from sky.api.reading import Query
 from sky.api.unit import Services
 from sky.api.v1.cursors import OfferCursor, ProviderCursor
@@ -145,9 +145,9 @@ async def replace_provider(ask: Ask, provider_id: str, body: v1.ProviderCreate) 
 
 
 @operation("DELETE", "/v1/providers/{provider_id}", tag=TAG, status=204, errors=[NotFound, ProviderInUse])
-async def delete_provider(ask: Ask, provider_id: str) -> ASGIResponse:
+async def delete_provider(ask: Ask, provider_id: str, query: TrialQuery) -> ASGIResponse:
     """Remove a provider that nothing needs any more."""
-    await ask.unit.db.write(lambda tx: verbs.delete(tx, provider_id))
+    await ask.write(lambda tx: verbs.delete(tx, provider_id), dry_run=query.dry_run)
     return nothing()
 
 
