@@ -56,7 +56,6 @@ async def test_a_key_is_due_at_the_moment_its_pass_named(db: Database, clock: Ma
     now_us = clock.now_us()
     for key, after_s in (("nodes/1", 9), ("nodes/2", 5), ("nodes/3", None)):
         await finish(db, key, 1, None if after_s is None else now_us + after_s * SECOND_US)
-    assert await db.read(passes.next_due_us) == now_us + 5 * SECOND_US
     clock.advance(4.9)
     assert await due(db) == ()
     clock.advance(0.1)

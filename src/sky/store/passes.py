@@ -55,11 +55,6 @@ def overdue(connection: sa.Connection, now_us: int, limit: int = DUE_KEYS_MAX) -
     return [(key, due_us) for key, due_us in connection.execute(query.order_by(passes.c.due_us).limit(limit))]
 
 
-def next_due_us(connection: sa.Connection) -> int | None:
-    """When the first key will be due."""
-    return connection.execute(sa.select(sa.func.min(passes.c.due_us))).scalar()
-
-
 def claim(tx: Tx, key: str, holder: str, until_us: int) -> bool:
     """Hold ``key`` until a moment, unless another holder has it."""
     asked = {"b_key": key, "b_holder": holder, "b_until": until_us, "b_now": tx.now_us}
@@ -96,7 +91,7 @@ def finish(tx: Tx, key: str, seen: int, *, due_us: int | None, decision: str) ->
 
 
 def note(tx: Tx, key: str, *, due_us: int | None, decision: str) -> bool:
-    """Note what a pass decided in the transaction that made its key due. False: the key has no notes yet."""
+    """Note what a pass decided whose key nobody can have touched. False: the key has no notes yet."""
     return (
         _NOTE.run(tx.connection, {"b_key": key, "b_due": due_us, "b_decision": decision, "b_now": tx.now_us})
         == 1

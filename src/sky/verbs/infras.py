@@ -13,14 +13,13 @@ from typing import Any
 from sky.domain import price_list
 from sky.domain.provider import KindInfo, Rules
 from sky.domain.request_errors import RequestFailure
+from sky.kit.clock import SECOND_US
 from sky.kit.nearby import hint
 from sky.store.rows import providers
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs.spec_rules import ensure_default
 from sky.wire.request_answers import InfraRecord
-
-SECOND_US = 1_000_000
 
 
 def meant(tx: Tx, infras: Sequence[str] | None, rules: Rules) -> list[str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from sky.domain.errors import NotFound
 from sky.domain.request_errors import RequestFailure
+from sky.kit.clock import SECOND_US
 from sky.kit.nearby import hint
 from sky.store import blobs
 from sky.store.rows import storages
@@ -21,9 +22,6 @@ from sky.store.sql import Row, Snapshot
 from sky.store.tx import Tx
 from sky.wire import requests as wire
 from sky.wire.request_answers import StorageRecord
-
-SECOND_US = 1_000_000
-NO_TASK = wire.TaskConfig()
 
 
 def check(tx: Tx, owner: str, task: wire.TaskConfig) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.money import machine_cost_micro, to_usd
+from sky.kit.clock import SECOND_US
 from sky.store.prepared import Prepared, places
 from sky.store.schema import computes, nodes
 from sky.store.schema_requests import clusters as table
@@ -22,7 +23,6 @@ from sky.store.sql import Row, many
 from sky.store.views.cluster_texts import asked_for, resources_text
 
 OWNER = "clusters/"
-SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 CLUSTERS_MAX = 10_000
 DAYS = 30

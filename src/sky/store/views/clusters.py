@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sky.domain.cluster import STOPPING
 from sky.domain.money import to_usd
 from sky.domain.offer import whereabouts
+from sky.kit.clock import SECOND_US
 from sky.store.rows import clusters
 from sky.store.sql import Row
 from sky.store.views.cluster_costs import usages
@@ -21,7 +22,6 @@ from sky.store.views.cluster_texts import asked_for, resources_text
 
 CLUSTERS_MAX = 10_000
 JOBS_MAX = 10_000
-SECOND_US = 1_000_000
 
 
 def handle(connection: sa.Connection, row: Row) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from sky.domain.errors import InvalidRequest
 T = TypeVar("T")
 
 DEFAULT_ITEMS = 50
-ITEMS_MAX = 500
 WHOLE_LIST_MAX = 10_000
 """How many items a list shows at once when it was asked for without a limit and is short by nature."""
 
