@@ -25,12 +25,16 @@ from sky.reconcile import wakes
 from sky.reconcile.collect import QUIET_US, Collect
 from sky.store.blobs import Blobs, store_inline, use
 from sky.store.db import Database
+from sky.store.rows import webhooks as hooks
 from sky.store.schema import blobs as blobs_table
 from sky.store.schema import computes as computes_table
+from sky.store.schema_jobs import deliveries, job_events
+from sky.store.schema_jobs import webhooks as webhooks_table
 from sky.store.schema_users import metadata
 from sky.store.tx import Tx
 from sky.store.views.garbage import FILES, KINDS
-from sky.verbs import functions
+from sky.store.views.standing import standing
+from sky.verbs import functions, webhooks
 from sky.wire import v1
 
 NOW = Keeping(ended_us=0, calls_us=0, requests_us=0, deliveries_us=0, unnamed_us=0)
@@ -278,6 +282,28 @@ async def test_every_kind_says_why_nothing_is_to_do(store: Store) -> None:
         assert done.write is None
         assert done.why
         assert done.due_us is None or done.due_us > store.clock.now_us()
+
+
+async def test_a_webhook_that_is_deleted_takes_along_what_was_not_sent(store: Store) -> None:
+    hook = {"id": "whe_1", "owner": "account:a", "url": "u", "secrets": b"", "enabled": True, "created_us": 0}
+    event = {"job_id": "job_1", "owner": "account:a", "type": "job.queued", "data": {}, "at_us": 0}
+
+    def send(tx: Tx) -> None:
+        hooks.add(tx, hook)
+        tx.connection.execute(sa.insert(job_events), [{**event, "id": f"evt_{n}"} for n in range(3)])
+        row = hooks.find(tx.connection, "whe_1")
+        assert row is not None
+        assert hooks.spread(tx, row) == 3
+        webhooks.delete(tx, row)
+
+    await store.db.write(send)
+    there = await store.db.read(lambda c: standing(c, store.clock.now_us()))
+    assert (there.webhooks_due, there.webhooks_waiting) == (0, 0), "nobody waits for it"
+    store.later()
+    await store.collect("deliveries")
+    for table in (deliveries, webhooks_table):
+        count = sa.select(sa.func.count()).select_from(table)
+        assert await store.db.read(lambda c, q=count: c.execute(q).scalar()) == 0
 
 
 def test_it_ends_while_others_write(tmp_path: Path) -> None:

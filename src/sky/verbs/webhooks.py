@@ -92,7 +92,7 @@ def rotate(tx: Tx, row: Row, sealing: Sealing) -> str:
 
 def delete(tx: Tx, row: Row) -> None:
     """Forget an endpoint; what is on its way to it is not sent any more."""
-    webhooks.change(tx, row["id"], {"deleted_us": tx.now_us, "enabled": False})
+    webhooks.forget(tx, row["id"])
 
 
 def redeliver(tx: Tx, row: Row, delivery_id: str) -> None:

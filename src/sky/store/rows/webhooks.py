@@ -51,6 +51,14 @@ def change(tx: Tx, webhook_id: str, values: Mapping[str, Any]) -> None:
     tx.connection.execute(sa.update(webhooks).where(webhooks.c.id == webhook_id).values(**values))
 
 
+def forget(tx: Tx, webhook_id: str) -> None:
+    """Have an endpoint gone, and what was not sent to it over: nobody will send it."""
+    change(tx, webhook_id, {"deleted_us": tx.now_us, "enabled": False})
+    unsent = sa.and_(deliveries.c.webhook_id == webhook_id, IS_PENDING)
+    over = {"state": "failed", "due_us": None, "last_error": "the endpoint was deleted"}
+    tx.connection.execute(sa.update(deliveries).where(unsent).values(**over))
+
+
 def spread(tx: Tx, webhook: Row) -> int:
     """Make a delivery of each event that an endpoint has not been given; returns how many were looked at."""
     query = (
