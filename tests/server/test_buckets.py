@@ -120,6 +120,17 @@ def test_a_right_that_is_missing_is_named(there: Installation, method: str, what
     )
 
 
+def test_a_trial_whose_upload_got_no_answer_is_removed_too(there: Installation) -> None:
+    def breaks() -> None:
+        raise ConnectionError("the line broke")
+
+    there.bucket.took = breaks
+    trouble = there.trouble()
+    assert trouble is not None
+    assert "cannot be written to: it cannot be reached" in trouble.said
+    assert not there.bucket.objects
+
+
 def test_what_else_is_wrong_comes_with_what_helps(
     there: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,8 @@ async def tried(bucket: Bucket, one: Named) -> Trouble | None:
             act = "removed from"
             await line.delete(key)
         except Unavailable as error:
-            left = "" if act == "written to" or await _removed(line, key) else f"; a trial was left at {key}"
+            gone = await _removed(line, key)  # also what was written without an answer
+            left = "" if gone or act == "written to" else f"; a trial was left at {key}"
             return Trouble(f"{one.url} cannot be {act}: {told(error)}{left}", _mend(error.word, one))
     if key not in listed.sizes or read != sha256:
         said = f"{one.url} took an object and does not {'list' if read == sha256 else 'give'} it as it was"
