@@ -281,6 +281,16 @@ def test_a_token_makes_none_that_outlives_it(reachable: Reachable) -> None:
         assert other["expires_at"] < mine["expires_at"] is not None
         refused = passing.post("/users/tokens", json={"name": "more", "expires_in_seconds": 3600})
         assert (refused.status_code, refused.json()["details"]["field"]) == (400, "expires_in_seconds")
+        with reachable.owner() as owner:
+            lasting = {"name": "lasting", "user": "passing"}
+            assert owner.post("/users/tokens", json=lasting).status_code == 201
+        for name, wanted in (("lasting", 0), ("lasting", 3600), ("main", 3600)):
+            more = {"expires_in_seconds": wanted} if wanted else {}
+            refused = passing.post(f"/users/tokens/{name}/rotate", json=more)
+            assert (refused.status_code, refused.json()["details"]["field"]) == (400, "expires_in_seconds")
+        brief = passing.post("/users/tokens/lasting/rotate", json={"expires_in_seconds": 60}).json()
+        assert brief["expires_at"] < mine["expires_at"]
+        assert passing.post("/users/tokens/main/rotate", json={}).status_code == 200
 
 
 def test_a_role_holds_at_once_and_a_token_may_have_less(reachable: Reachable) -> None:

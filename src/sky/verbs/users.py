@@ -129,21 +129,29 @@ def create_token(
 
 def _end_of(tx: Tx, caller: Caller, seconds: int | None) -> int | None:
     """When a new token ends: no later than the one that it was made with."""
-    mine = None if caller.token_id is None else users.token(tx.connection, caller.token_id)
-    last_us = None if mine is None else mine["expires_us"]
+    last_us = _end_of_own(tx, caller)
     if seconds is None:
         return last_us
-    end_us = tx.now_us + seconds * SECOND_US
-    if last_us is not None and end_us > last_us:
-        left = max(1, (last_us - tx.now_us) // SECOND_US)
-        raise invalid(
-            "expires_in_seconds", seconds, f"{left} or less: it cannot outlive the token that makes it"
-        )
-    return end_us
+    return _no_later(tx, seconds, tx.now_us + seconds * SECOND_US, last_us)
+
+
+def _end_of_own(tx: Tx, caller: Caller) -> int | None:
+    """When the token ends with which a caller came."""
+    mine = None if caller.token_id is None else users.token(tx.connection, caller.token_id)
+    return None if mine is None else mine["expires_us"]
+
+
+def _no_later(tx: Tx, seconds: int | None, end_us: int | None, last_us: int | None) -> int | None:
+    """The end of a token, where that is no later than the last that it may have. Raises InvalidRequest."""
+    if last_us is None or (end_us is not None and end_us <= last_us):
+        return end_us
+    left = max(1, (last_us - tx.now_us) // SECOND_US)
+    raise invalid("expires_in_seconds", seconds, f"{left} or less: it cannot outlive the token that makes it")
 
 
 def rotate_token(tx: Tx, caller: Caller, ref: str, seconds: int | None, token: str) -> str:
-    """Put another token in a token's place: the old one is refused from now on. Returns its id."""
+    """Put another token in a token's place, good for as long as the old one was, or for ``seconds``: the old
+    one is refused from now on. Another than the caller's own ends no later than that. Returns its id."""
     row = find_token(tx, caller, ref)
     if row["revoked_us"] is not None:
         msg = f"token {row['name']!r} is revoked, which is final; make another one: `sky token create NAME`"
@@ -151,17 +159,18 @@ def rotate_token(tx: Tx, caller: Caller, ref: str, seconds: int | None, token: s
     effective = lesser(find(tx, row["user_name"])["role"], row["role"])
     if not suffices(caller.role, effective):
         raise _not_yours(caller, f"tokens of role {effective}")
+    again_us = row["expires_us"]
+    if again_us is not None:
+        again_us += tx.now_us - (row["rotated_us"] or row["created_us"])
+    end_us = again_us if seconds is None else tx.now_us + seconds * SECOND_US
+    last_us = again_us if row["id"] == caller.token_id else _end_of_own(tx, caller)
     values: dict[str, Any] = {
         "sha256": hash_of(token),
         "hint": token[:HINT_CHARS],
         "rotated_us": tx.now_us,
         "used_us": None,
+        "expires_us": _no_later(tx, seconds, end_us, last_us),
     }
-    if seconds is not None:
-        values["expires_us"] = tx.now_us + seconds * SECOND_US
-    elif row["expires_us"] is not None:
-        lasted_us = row["expires_us"] - (row["rotated_us"] or row["created_us"])
-        values["expires_us"] = tx.now_us + lasted_us
     users.change_token(tx, row["id"], **values)
     return row["id"]
 
