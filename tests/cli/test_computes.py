@@ -163,7 +163,8 @@ def test_files_there_and_back(on_daemon: Any, dev: str) -> None:
     (on_daemon.folder / "data.bin").write_bytes(content)
     assert "on 2 nodes" in on_daemon("compute", "upload", dev, "data.bin", "in/").check().err
     assert "data.bin" in on_daemon("compute", "ls", dev, "in", "--node", "1").check().out
-    on_daemon("compute", "download", dev, "in/data.bin", "back.bin", "--node", "1").check()
+    got = on_daemon.json_of("compute", "download", dev, "in/data.bin", "back.bin", "--node", "1")
+    assert (got["path"], got["file"]) == ("in/data.bin", "back.bin")
     assert (on_daemon.folder / "back.bin").read_bytes() == content
     on_daemon("compute", "rm", dev, "in").check()
     assert "error: not_found: " in on_daemon("compute", "download", dev, "in/data.bin", "no.bin").check(3).err

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import Terminal
 
 pytestmark = pytest.mark.real
 
@@ -39,6 +43,30 @@ def test_progress_is_shown_and_taken_away(live: Any) -> None:
     assert "moving: " in shown
     assert "0/1 nodes ready" in shown
     assert lines_of(shown)[-2].endswith("moving is ready: 1 of 1 nodes")
+
+
+GOES_ON = """
+import sys
+from sky.cli import output
+with output.waiting("it goes on …"):
+    sys.stdin.readline()
+    output.say("first")
+    sys.stdin.readline()
+output.say("last")
+"""
+
+
+def test_what_goes_on_in_silence_says_for_how_long(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", GOES_ON]
+    with Terminal(command, {**os.environ, "TERM": "xterm-256color"}, tmp_path) as terminal:
+        terminal.until("it goes on … 1 s")
+        terminal.type("\n")
+        terminal.until("first")
+        terminal.shown = ""
+        terminal.until("it goes on … 2 s")
+        terminal.type("\n")
+        ended = terminal.end().check()
+    assert lines_of(ended.out)[-2] == "last", "the line that moved is gone"
 
 
 WAITS = """

@@ -7,10 +7,11 @@ import sys
 from typing import Any
 
 import pytest
+from tests import waiting
 
 from sky.client import progress
 from sky.client.console import Console
-from sky.client.progress import FRESH_LINE, Progress, Tally
+from sky.client.progress import FRESH_LINE, Progress, Tally, lasting
 from sky.wire.v1 import ConsoleEvent
 
 
@@ -46,6 +47,21 @@ def test_a_terminal_has_one_line_that_moves(monkeypatch: pytest.MonkeyPatch) -> 
         said.say("one")
         said.say("two")
     assert seen.getvalue() == f"{FRESH_LINE}one{FRESH_LINE}two{FRESH_LINE}"
+
+
+def test_what_goes_on_for_long_says_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = shown_on(Terminal(), monkeypatch)
+    monkeypatch.setattr(progress, "LASTING_FROM_S", 0.01)
+    with lasting("sending …"):
+        waiting.until(lambda: "sending … (0 s)" in seen.getvalue(), "it is said", within_s=20.0)
+    with lasting("in silence", quiet=True), Progress() as said:
+        said.say("comes up")
+        waiting.until(lambda: "comes up (0 s)" in seen.getvalue(), "so is where a compute is", within_s=20.0)
+    assert seen.getvalue().endswith(FRESH_LINE)
+    assert "silence" not in seen.getvalue()
+    plain = shown_on(io.StringIO(), monkeypatch)
+    with lasting("sending …"):
+        assert plain.getvalue() == ""
 
 
 def test_a_notebook_has_one_line_without_control_codes(monkeypatch: pytest.MonkeyPatch) -> None:

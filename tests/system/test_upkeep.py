@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -64,12 +65,15 @@ def test_a_backup_made_while_it_runs_is_put_back_and_moved_to_postgresql(
     task = use(own_daemon)
     kept = result_of(own_daemon, task)
     file = tmp_path / "backup.tar"
-    made = sky_admin(own_daemon.home, "backup", str(file))
+    made = sky_admin(own_daemon.home, "backup", str(file), "-o", "json")
     assert made.returncode == 0, made.stderr
+    told = json.loads(made.stdout)
+    assert (told["file"], told["bytes"]) == (str(file), file.stat().st_size)
+    assert told["rows"] > 0
     assert file.stat().st_mode & 0o077 == 0
-    again = sky_admin(own_daemon.home, "backup", str(file))
+    again = sky_admin(own_daemon.home, "backup", str(file), "-o", "json")
     assert again.returncode == 1
-    assert "is there already" in again.stderr
+    assert "is there already" in json.loads(again.stderr)["message"]
     moved = sky_admin(own_daemon.home, "migrate", server().url("postgres"))
     assert moved.returncode == 1
     assert "a daemon runs there" in moved.stderr

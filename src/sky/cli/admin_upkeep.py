@@ -24,13 +24,18 @@ MODULE = "sky.server.upkeep"
 
 
 @command(app, "sky admin backup /srv/sky-2026-11-30.tar", instead=("dump", "export"))
-def backup(file: Annotated[str, Parameter(name="FILE", help="A tar file that is not there yet.")], /) -> int:
+def backup(
+    file: Annotated[str, Parameter(name="FILE", help="A tar file that is not there yet.")],
+    /,
+    *,
+    output_: Output = "table",
+) -> int:
     """Copy the database, the keys and all content into one file, while the daemon runs.
 
     What was copied is read again and compared. The file holds the keys: keep it as safe as those. What is in
     a bucket is not copied, and how much that is is told.
     """
-    return _run("backup", file)
+    return _run("copying …", output_, "backup", file)
 
 
 @command(app, "SKY_HOME=/srv/sky sky admin restore /srv/sky-2026-11-30.tar", instead=("load", "import"))
@@ -41,22 +46,28 @@ def restore(
     incomplete: Annotated[
         bool, Parameter(help="Also where a bucket lacks content, which is then not to be had.")
     ] = False,
+    output_: Output = "table",
 ) -> int:
     """Put a backup back: into an empty state folder, and the database that SKY_DATABASE names.
 
     What it needs in buckets is looked for in those that SKY_BLOBS and SKY_ARTIFACTS name. Machines that were
     there when the backup was made are looked for again; those that are gone are told so.
     """
-    return _run("restore", *(("--incomplete",) if incomplete else ()), file)
+    return _run("putting back …", output_, "restore", *(("--incomplete",) if incomplete else ()), file)
 
 
 @command(app, "sky admin migrate postgresql://sky@db.example/sky", instead=("move",))
-def migrate(url: Annotated[str, Parameter(name="URL", help="An empty database to move to.")], /) -> int:
+def migrate(
+    url: Annotated[str, Parameter(name="URL", help="An empty database to move to.")],
+    /,
+    *,
+    output_: Output = "table",
+) -> int:
     """Move everything into another database, such as a PostgreSQL, while no daemon runs.
 
     Every row is read again and compared. The old database stays as it is.
     """
-    return _run("migrate", url)
+    return _run("moving …", output_, "migrate", url)
 
 
 @command(app, "sky admin gc --dry-run", "sky admin gc", instead=("clean", "prune", "collect"))
@@ -84,6 +95,14 @@ def gc(
     return 0
 
 
-def _run(*words: str) -> int:
-    command = [sys.executable, "-m", MODULE, "--home", str(daemon.home_dir()), *words]
-    return subprocess.run(command, check=False).returncode
+def _run(doing: str, output_: str, *words: str) -> int:
+    """Have it done, and show what it says of its way."""
+    as_json = ("--json",) if output_ == "json" else ()
+    command = [sys.executable, "-m", MODULE, "--home", str(daemon.home_dir()), *as_json, *words]
+    with (
+        output.waiting(doing),
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as running,
+    ):
+        for line in running.stderr or ():
+            output.raw(line, sys.stderr)
+    return running.returncode

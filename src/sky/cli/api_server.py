@@ -71,7 +71,8 @@ def start(
         if number is not None and not 0 <= number <= PORT_MAX:
             raise usage(f"{option} {number} is not a port", f"a port is between 0 and {PORT_MAX}")
     before = daemon.status()
-    output.progress("starting the server …")
+    if not foreground:
+        output.progress("starting the server …")
     sdk.api_start(
         deploy=deploy,
         host=host or LOOPBACK,
@@ -308,7 +309,8 @@ def logs(
     if server_logs:
         sdk.api_server_logs(follow, tail)
         return 0
-    sdk.stream_and_get(request_id, log_path, tail, follow, LiveRequest(sys.stdout))
+    with output.waiting("the request goes on …"):
+        sdk.stream_and_get(request_id, log_path, tail, follow, LiveRequest(sys.stdout))
     return 0
 
 

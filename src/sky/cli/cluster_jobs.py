@@ -154,7 +154,10 @@ def follow_job(
 ) -> int:
     """Print a job's log; the exit code that tells how the job stands."""
     try:
-        return sdk.tail_logs(cluster, job_id, follow, tail, Live(stream or sys.stdout))
+        with output.waiting(
+            f"{'the newest job' if job_id is None else f'job {job_id}'} of {cluster} goes on …"
+        ):
+            return sdk.tail_logs(cluster, job_id, follow, tail, Live(stream or sys.stdout))
     except KeyboardInterrupt:
         which = "" if job_id is None else f" {job_id}"
         output.note(f"the job goes on: `sky logs {cluster}{which}` follows it")
@@ -193,7 +196,8 @@ def _no_job(cluster: str, numbers: Sequence[int]) -> CliError:
 
 
 def _bring(cluster: str, numbers: Sequence[int], format_: str) -> int:
-    places = dict(sdk.download_logs(cluster, list(numbers) or None))
+    with output.waiting("bringing the logs …"):
+        places = dict(sdk.download_logs(cluster, list(numbers) or None))
     if format_ == "json":
         output.json({str(number): str(place) for number, place in places.items()})
     else:
@@ -214,9 +218,9 @@ def _provision(cluster: str, follow: bool, tail: int) -> int:
         message = f"the request that made cluster {cluster!r} is no longer kept"
         raise CliError("not_found", message, f"`sky status {cluster} -v` shows how it is", MISSING)
     newest = max(asked, key=lambda record: record["created_at"])
-    sdk.stream_and_get(
-        newest["request_id"], tail=tail or None, follow=follow, output_stream=LiveRequest(sys.stdout)
-    )
+    live = LiveRequest(sys.stdout)
+    with output.waiting(f"{cluster} is made ready …"):
+        sdk.stream_and_get(newest["request_id"], tail=tail or None, follow=follow, output_stream=live)
     return 0
 
 

@@ -66,14 +66,16 @@ def submit(
             show_estimate(jobs.estimate(**wanted(words, options, outputs)), shown)
             output.note("this was a dry run: nothing was submitted")
             return 0
-        job = jobs.submit(**wanted(words, options, outputs), idempotency_key=idempotency_key)
+        with output.waiting("submitting …"):
+            job = jobs.submit(**wanted(words, options, outputs), idempotency_key=idempotency_key)
         if shown == "table" and not follow:
             output.say(job.id)
             sys.stdout.flush()
         with _left_alone(job):
             if follow:
                 output.note(f"{job.id} is {job.status}")
-                _print_log(job.logs(follow=True), sys.stderr if shown == "json" else sys.stdout)
+                with output.waiting(f"{job.id} goes on …"):
+                    _print_log(job.logs(follow=True), sys.stderr if shown == "json" else sys.stdout)
             if wait or follow:
                 return _ended(job, None, shown)
         if shown == "json":
@@ -134,7 +136,7 @@ def logs(
     key_file: KeyFile = None,
 ) -> int:
     """Print what a job printed. A connection that breaks is made again, and no line is lost or doubled."""
-    with buying(key_file) as jobs:
+    with output.waiting(f"{job} goes on …"), buying(key_file) as jobs:
         _print_log(_found(jobs, job).logs(follow=follow), sys.stdout)
     return 0
 
@@ -319,8 +321,7 @@ def _left_alone(job: Job) -> Generator[None]:
 
 def _print_log(lines: Iterator[str], stream: Any) -> None:
     for line in lines:
-        stream.write(line + "\n")
-        stream.flush()
+        output.raw(line + "\n", stream)
 
 
 def _found(jobs: Jobs, job: str) -> Job:

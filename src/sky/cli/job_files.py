@@ -48,7 +48,8 @@ def _named(job: Job, files: tuple[Artifact, ...], path: str) -> Artifact:
 
 def _fetch(file: Artifact, goal: str | Path) -> Path:
     try:
-        return file.download(goal)
+        with output.waiting(f"downloading {file.path} …"):
+            return file.download(goal)
     except OSError as error:
         if isinstance(error, ConnectionError):
             raise

@@ -65,7 +65,9 @@ def carry_out(ask: Callable[[], str], cluster: str | None, manner: Manner, *, sh
     request_id = ask()
     if manner.later:
         return Ran(str(request_id), cluster, None, 0)
-    job_id, handle = sdk.stream_and_get(request_id, output_stream=LiveRequest(sys.stderr, machines=not shown))
+    live = LiveRequest(sys.stderr, machines=not shown)
+    with output.waiting(f"{cluster or 'the cluster'} is made ready …"):
+        job_id, handle = sdk.stream_and_get(request_id, output_stream=live)
     name = handle["cluster_name"] if handle is not None else cluster
     if job_id is None or name is None or manner.detach:
         return Ran(str(request_id), name, job_id, 0, handle=handle)

@@ -183,19 +183,29 @@ def download(
     /,
     *,
     node: Node = "0",
+    output_: Output = "table",
 ) -> int:
     """Copy a file from a node. A file that is there already is replaced once all has arrived."""
     target = file or Path(path.rstrip("/").rpartition("/")[2] or "download")
     if target.is_dir():
         target /= path.rstrip("/").rpartition("/")[2]
-    with reading() as api, api.open(calls_machines.download_file(compute, path, node)) as stream:
+    if str(target) == "-" and output_ == "json":
+        raise usage("a file that is printed leaves no room for JSON", "name a file, or leave -o json out")
+    with (
+        output.waiting(f"downloading {path} …"),
+        reading() as api,
+        api.open(calls_machines.download_file(compute, path, node)) as stream,
+    ):
         if str(target) == "-":
             for piece in stream.pieces():
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
             return 0
         size = _save(stream.pieces(), target)
-    output.note(f"{target} has {size:,} bytes")
+    if output_ == "json":
+        output.json({"path": path, "file": str(target), "bytes": size})
+    else:
+        output.note(f"{target} has {size:,} bytes")
     return 0
 
 

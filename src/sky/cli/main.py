@@ -83,11 +83,12 @@ def _tell(words: list[str], ending: Ending) -> int:
 
 def _with_noun(words: list[str]) -> int:
     from sky.cli import app, errors, output
-    from sky.client import attempts
+    from sky.client import attempts, progress
     from sky.client.errors import SkyError
 
     output.prepare()
     attempts.when_away(output.away)
+    progress.when_lasting(output.waiting)
     if not os.environ.get("SKY_DEBUG"):
         threading.excepthook = _last_word_of_thread
     try:

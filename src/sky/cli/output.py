@@ -11,8 +11,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
+import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, Self, TextIO
 
 import msgspec
@@ -22,6 +25,9 @@ WIDTH_PIPED = 80
 WIDTH_MIN = 40
 GAP = "  "
 ELLIPSIS = "…"
+PROGRESS_AFTER_S = 1.0
+"""What takes no longer than that is not worth a line."""
+TICK_S = 0.25
 
 STYLES = {
     "good": "36",
@@ -108,6 +114,7 @@ def cut(text: str, columns: int) -> str:
 
 def say(text: str = "") -> None:
     """A line of the result."""
+    clear_progress()
     sys.stdout.write(text + "\n")
 
 
@@ -187,6 +194,7 @@ def _wrapped(text: str, columns: int) -> list[str]:
 
 def write(text: str) -> None:
     """Part of the result, as it is, at once."""
+    clear_progress()
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -223,24 +231,95 @@ def tell_error_as_json(fields: Mapping[str, str | None]) -> None:
     sys.stderr.flush()
 
 
-_progress_shown = [False]
+class _Moving:
+    """The line that says what is waited for, and from its second second on for how long.
+
+    A thread of its own writes the seconds, for as long as there is something to say.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._text: str = ""
+        self._since_s = 0.0
+        self._drawn: str = ""
+        self._shown = self._ticks = False
+        self._quiet_since_s = 0.0
+        self.standing: str | None = None
+
+    def show(self, text: str, since_s: float | None = None) -> None:
+        """Have this on the line from now on."""
+        with self._lock:
+            if text != self._text or not self._shown:
+                self._text, self._since_s = text, time.monotonic() if since_s is None else since_s
+            self._draw()
+            self.tick()
+
+    def clear(self) -> None:
+        """Have nothing there, before something else is written."""
+        with self._lock:
+            if self._shown:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+            self._shown = False
+            self._quiet_since_s = time.monotonic()
+
+    def tick(self) -> None:
+        """Have the seconds counted."""
+        with self._lock:
+            if not self._ticks:
+                self._ticks = True
+                threading.Thread(target=self._count, name="sky-progress", daemon=True).start()
+
+    def _draw(self) -> None:
+        seconds = int(time.monotonic() - self._since_s)
+        shown: str = f"{self._text} {seconds} s" if seconds >= PROGRESS_AFTER_S else self._text
+        if self._shown and shown == self._drawn:
+            return
+        sys.stderr.write("\r\x1b[K" + cut(clean(shown), width() - 1))
+        sys.stderr.flush()
+        self._drawn, self._shown = shown, True
+
+    def _count(self) -> None:
+        never = threading.Event()
+        while not never.wait(TICK_S):
+            with self._lock:
+                if self._shown:
+                    self._draw()
+                elif self.standing is None:
+                    self._ticks = False
+                    return
+                elif time.monotonic() - self._quiet_since_s >= PROGRESS_AFTER_S:
+                    self.show(self.standing, self._quiet_since_s)
+
+
+_moving = _Moving()
 
 
 def progress(text: str) -> None:
     """What is waited for, on one line that the next one replaces; only for a person."""
-    if not movable(sys.stderr):
-        return
-    sys.stderr.write("\r\x1b[K" + cut(clean(text), width() - 1))
-    sys.stderr.flush()
-    _progress_shown[0] = True
+    if movable(sys.stderr):
+        _moving.show(text)
 
 
 def clear_progress() -> None:
     """Take the line of ``progress`` away again."""
-    if _progress_shown[0]:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
-        _progress_shown[0] = False
+    _moving.clear()
+
+
+@contextmanager
+def waiting(text: str) -> Generator[None]:
+    """Show what is waited for, whenever nothing else was shown for a moment."""
+    if not movable(sys.stderr):
+        yield
+        return
+    before, _moving.standing = _moving.standing, text
+    _moving.clear()
+    _moving.tick()
+    try:
+        yield
+    finally:
+        _moving.standing = before
+        _moving.clear()
 
 
 def raw(text: str, stream: TextIO) -> None:

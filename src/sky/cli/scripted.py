@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import fnmatch
 import sys
-import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, TextIO, cast
@@ -30,7 +28,6 @@ from sky.client.errors import SkyError
 
 AT_ONCE_MAX = 16
 """How many clusters are waited for at the same time."""
-PROGRESS_AFTER_S = 1.0
 TABLE_MARK, BEHIND_TABLE_MARK = "machines for ", "launching cluster "
 """What the lines begin with that are above and behind the machines that would do."""
 NAMES_SHOWN_MAX = 6
@@ -60,22 +57,9 @@ def plain(value: object) -> Any:
     return {name: plain(one) for name, one in inside.items()} if inside else str(value)
 
 
-@contextmanager
-def waiting(text: str) -> Generator[None]:
-    """Show what is waited for, once it has taken a moment."""
-    timer = threading.Timer(PROGRESS_AFTER_S, output.progress, (text,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        output.clear_progress()
-
-
 def result(request_id: str, what: str) -> Any:
     """Wait for a request and have its result. Ctrl-C leaves it under way; the SDK says how to come back."""
-    with waiting(f"{what} …"):
+    with output.waiting(f"{what} …"):
         return sdk.get(request_id)
 
 

@@ -21,7 +21,7 @@ from sky.client.function import Settled
 from sky.client.handles import Future
 from sky.client.http import Http
 from sky.client.outgoing import Outgoing
-from sky.client.progress import Tally
+from sky.client.progress import Tally, sending
 from sky.client.settling import Settler
 from sky.wire import v1
 
@@ -247,7 +247,8 @@ class Courier:
         if len(batch) == 1:
             create = first.task(self._compute, "one", self._correlation)
             flow = flows.submit(calls.create_task(create), (first.function,), first.blobs)
-            return (flows.run(self._http, flow).id,)
+            with sending(first.size, quiet=self._tally.quiet):
+                return (flows.run(self._http, flow).id,)
         create = v1.TaskBatchCreate(
             compute=self._compute,
             function=first.function.sha256,

@@ -19,7 +19,7 @@ from sky.client.errors import ApiError, CapabilityMismatch, DaemonUnreachable, N
 from sky.client.events import Follower, Reader, Seen
 from sky.client.http import Http
 from sky.client.lease import LEASE_S, Lease, new_owner
-from sky.client.progress import Progress, note
+from sky.client.progress import Progress, lasting, note
 from sky.client.readiness import Readiness
 from sky.client.request import Call
 from sky.client.session import Session
@@ -89,9 +89,9 @@ class Opened:
             # Nothing is under way yet that would be worth a long wait for a daemon that is away.
             http.send(calls.live(), patience_s=FOUND_S)
             try:
-                found = flows.run(
-                    http, flows.create_or_attach(self._name, self._make_request, self._tell_failed)
-                )
+                with lasting("asking for the compute …", quiet=self._quiet):
+                    asking = flows.create_or_attach(self._name, self._make_request, self._tell_failed)
+                    found = flows.run(http, asking)
             except ApiError as refused:
                 if not refused.retryable and refused.status < 500:
                     self._request = None  # Nothing came of it, so nothing is left behind.

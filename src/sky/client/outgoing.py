@@ -52,6 +52,11 @@ class Outgoing:
         return () if self.blob is None else (self.blob,)
 
     @property
+    def size(self) -> int:
+        """How many bytes those are."""
+        return sum(len(one.content) for one in self.blobs)
+
+    @property
     def kin(self) -> tuple[str, int | None, v1.RetryPolicy | None]:
         """Calls that agree in this can go in one batch."""
         return self.function.sha256, self.timeout_s, self.retry

@@ -11,19 +11,26 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Generator, Iterator
-from typing import Self
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Self
 
 from sky.kit.clock import SystemClock
-from sky.wire.v1 import ConsoleEvent
+
+if TYPE_CHECKING:
+    from sky.wire.v1 import ConsoleEvent
 
 FRESH_LINE = "\r\x1b[2K"
 """Back to the first column, and nothing on the line."""
 CHARS_MAX = 120
+LASTING_FROM_S = 1.0
+"""What is through sooner is not worth a line, and what stands for longer is worth its seconds."""
 CALLS_FROM_S = 2.0
 """Calls that are through sooner are not worth a line."""
 CALLS_EVERY_S = 0.2
 CALLS_MIN = 5
+SENT_BYTES_MIN = 4_000_000
+"""What is smaller is sent in no time."""
 
 _clock = SystemClock()
 
@@ -81,21 +88,30 @@ class Progress:
         self._quiet = quiet
         self._moving = not quiet and _screen.moves
         self._said = ""
+        self._since_s = 0.0
         self._over = False
+        self._counting: _Counting | None = None
 
     def __enter__(self) -> Self:
+        if self._moving:
+            self._counting = _Counting(self._stands)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over = True
+        if self._counting is not None:
+            self._counting.end()
         if self._moving:
             _screen.clear()
+
+    def _stands(self) -> str:
+        return f"{self._said} ({_clock.monotonic_s() - self._since_s:.0f} s)" if self._said else ""
 
     def say(self, text: str) -> None:
         """This is how it stands now."""
         if self._quiet or text == self._said:
             return
-        self._said = text
+        self._said, self._since_s = text, _clock.monotonic_s()
         if self._moving:
             _screen.show(text)
         else:
@@ -109,10 +125,61 @@ class Progress:
                 self._said = ""
 
 
+class _Counting:
+    """A thread that has the seconds counted on the moving line, until ``end``."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._count, args=(text,), name="sky-progress", daemon=True)
+        self._thread.start()
+
+    def _count(self, text: Callable[[], str]) -> None:
+        while not self._over.wait(LASTING_FROM_S):
+            if shown := text():
+                _screen.show(shown)
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+@contextlib.contextmanager
+def _counted(text: str) -> Generator[None]:
+    if not _screen.moves:
+        yield
+        return
+    began_s = _clock.monotonic_s()
+    counting = _Counting(lambda: f"{text} ({_clock.monotonic_s() - began_s:.0f} s)")
+    try:
+        yield
+    finally:
+        counting.end()
+        _screen.clear()
+
+
+_lasting: list[Callable[[str], AbstractContextManager[None]]] = [_counted]
+
+
+def when_lasting(show: Callable[[str], AbstractContextManager[None]]) -> None:
+    """Have another one show what goes on for long: who has a moving line of their own."""
+    _lasting[:] = [show]
+
+
+def lasting(text: str, *, quiet: bool = False) -> AbstractContextManager[None]:
+    """While it goes on for over a second, a moving line says so; where none can move, nothing does."""
+    return contextlib.nullcontext() if quiet else _lasting[0](text)
+
+
+def sending(size: int, *, quiet: bool) -> AbstractContextManager[None]:
+    """The same while so many bytes are sent for one call."""
+    return lasting(f"sending {size / 1e6:,.0f} MB …", quiet=quiet or size < SENT_BYTES_MIN)
+
+
 class Tally:
     """Says how many calls have ended, while many are under way for long. Only where a line can move."""
 
     def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
         self._shown = not quiet and _screen.moves
         self._began_s: float | None = None
         self._said_s = 0.0

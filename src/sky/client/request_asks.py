@@ -13,6 +13,7 @@ from sky.client import request_flows as flows
 from sky.client.enums import JobStatus, OptimizeTarget, StatusRefreshMode, word_of
 from sky.client.exceptions import InvalidArgument, NotSupportedError
 from sky.client.flows import Flow
+from sky.client.progress import lasting
 from sky.client.records import ClusterHandle, ClusterRecord, CostRecord, JobRecord, Record, RequestId
 from sky.client.tasks import known
 from sky.wire import requests as wire
@@ -95,7 +96,8 @@ def validate_files(dag: Any) -> None:
 def _task(task: Any, *, dryrun: bool) -> Flow[wire.TaskConfig]:
     from sky.client.tasks.wire import task_config
 
-    return (yield from task_config(task, upload=not dryrun))
+    with lasting("looking at the files of the task …" if dryrun else "sending the files of the task …"):
+        return (yield from task_config(task, upload=not dryrun))
 
 
 def _told_autostop(task: Any) -> Autostop | None:

@@ -21,7 +21,7 @@ from sky.client.function import Pending, Settled
 from sky.client.handles import Future, in_background
 from sky.client.http import Http
 from sky.client.items import Items
-from sky.client.progress import Tally
+from sky.client.progress import Tally, sending
 from sky.client.request import Call
 from sky.client.settling import Settler
 from sky.client.streaming import Source
@@ -99,6 +99,7 @@ class Session:
         mine = f"sdk-{secrets.token_hex(8)}"
         self._direct, self._posted = f"{mine}.direct", f"{mine}.posted"
         self._courier = Courier(http, compute, self._posted, self._settler, console, Tally(quiet=quiet))
+        self._quiet = quiet
         self._interrupted = False
         self._never = threading.Event()
         self.hurried = False
@@ -183,7 +184,8 @@ class Session:
     def _submit(self, ready: outgoing.Outgoing, dispatch: v1.Dispatch) -> str:
         create = calls.create_task(ready.task(self._compute, dispatch, self._direct))
         try:
-            task = flows.run(self._http, flows.submit(create, (ready.function,), ready.blobs)).id
+            with sending(ready.size, quiet=self._quiet):
+                task = flows.run(self._http, flows.submit(create, (ready.function,), ready.blobs)).id
         except KeyboardInterrupt:
             self._interrupted = True
             try:

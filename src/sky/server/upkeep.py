@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ import tarfile
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sky.server import elsewhere, log
@@ -34,15 +36,28 @@ EXIT_USAGE = 2
 EXIT_FAILED = 1
 
 
+@dataclass(frozen=True)
+class Done:
+    """What was done, in a sentence and in numbers, and what is to be known besides."""
+
+    said: str
+    facts: dict[str, str | int]
+    notes: tuple[str, ...] = ()
+
+
 class UpkeepError(Exception):
     """It cannot be done; the message says why and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 done, 1 it failed, 2 it was asked for wrongly. What was done is on stdout, why not on stderr."""
+    """0 done, 1 it failed, 2 it was asked for wrongly. What was done is on stdout, why not on stderr.
+
+    ``--json``: each as one object on one line.
+    """
     parser = argparse.ArgumentParser(prog="python -m sky.server.upkeep", description="Copies what is kept.")
     parser.add_argument("--home", required=True)
     parser.add_argument("--database")
+    parser.add_argument("--json", action="store_true")
     acts = parser.add_subparsers(dest="act", required=True)
     acts.add_parser("migrate").add_argument("target")
     acts.add_parser("backup").add_argument("file", type=Path)
@@ -55,18 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         chosen = load({"home": said.home, "database": said.database})
     except SettingsError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return EXIT_USAGE
+        return _refuse(error, EXIT_USAGE, as_json=said.json)
     try:
         if said.act == "migrate":
-            _migrate(chosen, said.target)
+            done = _migrate(chosen, said.target)
         elif said.act == "backup":
-            _backup(chosen, said.file)
+            done = _backup(chosen, said.file)
         else:
-            _restore(chosen, said.file, incomplete=said.incomplete)
+            done = _restore(chosen, said.file, incomplete=said.incomplete)
     except SettingsError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return EXIT_USAGE
+        return _refuse(error, EXIT_USAGE, as_json=said.json)
     except (
         UpkeepError,
         LackingError,
@@ -75,28 +88,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         OSError,
         tarfile.TarError,
     ) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return EXIT_FAILED
+        return _refuse(error, EXIT_FAILED, as_json=said.json)
+    if said.json:
+        sys.stdout.write(json.dumps({**done.facts, "notes": done.notes}) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in (done.said, *done.notes)))
     return 0
 
 
-def _migrate(chosen: Settings, target: str) -> None:
+def _refuse(error: Exception, code: int, *, as_json: bool) -> int:
+    fields = {"code": "usage" if code == EXIT_USAGE else "failed", "message": str(error), "hint": None}
+    sys.stderr.write((json.dumps(fields) if as_json else f"error: {error}") + "\n")
+    return code
+
+
+def _migrate(chosen: Settings, target: str) -> Done:
     url = driver_url(target) if "://" in target else f"sqlite:///{Path(target).expanduser().absolute()}"
     if url == chosen.database_url:
         raise UpkeepError("the database to move to is the one to move from")
     with _nobody_serves(chosen.home):
         counts = transfer(chosen.database_url, url, _say)
     rows = sum(counts.values())
-    _tell(f"{rows} rows of {len(counts)} tables are there, and the same; daemons are to use that one now")
+    said = f"{rows} rows of {len(counts)} tables are there, and the same; daemons are to use that one now"
+    return Done(said, {"rows": rows, "tables": len(counts)})
 
 
-def _backup(chosen: Settings, file: Path) -> None:
+def _backup(chosen: Settings, file: Path) -> Done:
     if file.exists():
         raise UpkeepError(f"{file} is there already; name a file that is not")
     fresh = file.with_name(f"{file.name}.part")
     with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".sky-backup-") as folder:
         copy = Path(folder) / DATABASE
-        transfer(chosen.database_url, f"sqlite:///{copy}", _say)
+        counts = transfer(chosen.database_url, f"sqlite:///{copy}", _say)
         places = elsewhere.of_settings(chosen)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -107,6 +130,7 @@ def _backup(chosen: Settings, file: Path) -> None:
                     archive.add(chosen.shared / name, name)
                 for name in FOLDERS:  # after the rows: content is there before a row names it
                     if (chosen.shared / name).is_dir():
+                        sys.stderr.write(f"{name}: copying\n")
                         archive.add(chosen.shared / name, name, filter=_kept)
                 archive.close()
                 out.flush()
@@ -115,17 +139,17 @@ def _backup(chosen: Settings, file: Path) -> None:
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise
-        outside = list(elsewhere.told(f"sqlite:///{copy}", places))
-    _tell(f"{file}: {file.stat().st_size} bytes, compared with its source; keep it safe, it has the keys")
-    for line in outside:
-        _tell(line)
+        outside = tuple(elsewhere.told(f"sqlite:///{copy}", places))
+    size = file.stat().st_size
+    said = f"{file}: {size} bytes, compared with its source; keep it safe, it has the keys"
+    return Done(said, {"file": str(file), "bytes": size, "rows": sum(counts.values())}, outside)
 
 
 def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if member.name in LEFT_OUT else member
 
 
-def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> None:
+def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> Done:
     with _nobody_serves(chosen.home):
         for name in (*SECRETS, *FOLDERS):
             if (chosen.shared / name).exists():
@@ -145,10 +169,12 @@ def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> None:
             for name in (*SECRETS, *FOLDERS):
                 if (Path(folder) / name).exists():
                     shutil.move(Path(folder) / name, chosen.shared / name)
-    _tell(f"{sum(counts.values())} rows are there and the same; start the daemon")
+    rows = sum(counts.values())
     ours = elsewhere.of_settings(chosen)
-    if shared := " and ".join(one for one in (ours.blobs, ours.artifacts) if one is not None):
-        _tell(f"{shared}: no daemon of another database may have the same, each removes what its own has not")
+    shared = " and ".join(one for one in (ours.blobs, ours.artifacts) if one is not None)
+    note = f"{shared}: no daemon of another database may have the same, each removes what its own has not"
+    said = f"{rows} rows are there and the same; start the daemon"
+    return Done(said, {"file": str(file), "rows": rows}, (note,) if shared else ())
 
 
 def _look_for_objects(copy: str, places: Places, chosen: Settings, *, incomplete: bool) -> None:
@@ -171,10 +197,6 @@ def _nobody_serves(home: Path) -> Generator[None]:
         except OSError as error:
             raise UpkeepError("a daemon runs there: stop it first, with `sky server stop`") from error
         yield
-
-
-def _tell(text: str) -> None:
-    sys.stdout.write(text + "\n")
 
 
 def _say(table: str, rows: int) -> None:
