@@ -8,11 +8,13 @@ import pytest
 from tests.flows.test_clusters import is_in, state_of, up
 from tests.flows.test_jobs import Shop
 from tests.flows.world import World, keep_running
+from tests.simulation.world import Elsewhere
 
 from sky.domain.money import MICRO
 from sky.kit import faults
 from sky.kit.clock import SECOND_US
 from sky.providers.fake.cloud import Pace
+from sky.providers.fake.trouble import Refuse
 from sky.store.rows import jobs
 from sky.store.schema import computes, executions, nodes
 from sky.verbs import computes as compute_verbs
@@ -135,4 +137,24 @@ async def test_a_machine_that_is_long_in_coming_is_not_taken_for_a_lost_one(tmp_
     assert len(world.cloud.alive()) == 1
     [node] = world.rows(nodes)
     assert node["launched_us"] == world.cloud.purchases[0].at_us
+    world.close()
+
+
+async def test_a_provider_whose_clock_is_hours_behind_loses_no_machine(tmp_path: Path) -> None:
+    """Our clock was set forth while a node waited for an offer: its machine of a moment ago was two hours old
+    by its provider's, not listed, and so written off while it ran."""
+    world = World(tmp_path, pace=Pace(list_after_s=30.0, end_s=20.0))
+    world.cloud.clock = Elsewhere(world.clock)
+    world.cloud.on_launch = None
+    world.cloud.always("launch", Refuse())
+    await world.begin()
+    await world.settle(lambda: bool(world.rows(nodes)))
+    await world.live(100.0, step_s=5.0)
+    world.clock.step_wall(7_200.0)
+    world.die()
+    await world.live(100.0, step_s=5.0)
+    world.cloud.always("launch", None)
+    await world.settle(lambda: world.states(nodes) == ["connecting"], seconds=300.0, step_s=5.0)
+    await world.live(20.0, step_s=5.0)
+    assert world.states(nodes) == ["connecting"]
     world.close()

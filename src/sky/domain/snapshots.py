@@ -145,6 +145,15 @@ class NodeCase:
     disk: DiskView | None = None
     beside: tuple[Beside, ...] = ()
 
+    @property
+    def answered_us(self) -> int:
+        """When its launch was answered, by our own clock. ``launched_us`` may be by its provider's: it is
+        for what the node costs."""
+        node = self.node
+        if node.connect_deadline_us is None:
+            return node.launched_us or node.created_us
+        return node.connect_deadline_us - self.connect_timeout_us
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:

@@ -241,16 +241,16 @@ def _noted(node: NodeView, message: str) -> n.NodeNoted | None:
 
 def _coming(case: NodeCase, now_us: int) -> Decision[Action]:
     node = case.node
-    launched = node.launched_us or node.created_us
+    answered = case.answered_us
     if node.state == n.CONNECTING:
-        deadline = node.connect_deadline_us or launched + case.connect_timeout_us
+        deadline = answered + case.connect_timeout_us
         late = "its agent did not call in time"
     else:
-        deadline = launched + case.connect_timeout_us + case.bootstrap_timeout_us
+        deadline = answered + case.connect_timeout_us + case.bootstrap_timeout_us
         late = "its environment was not ready in time"
     if now_us >= deadline:
         return _broken(case, now_us, late + _why_late(node))
-    waited_us = max(PROBE_COMING_US, now_us - launched)
+    waited_us = max(PROBE_COMING_US, now_us - answered)
     again_us = now_us + waited_us if waited_us <= PROBE_COMING_LONGEST_US else None
     return Decision((Probe(),), earliest(deadline, again_us), "waits for its agent")
 

@@ -179,8 +179,7 @@ class Nodes(OuterLoop):
             machine=machine.id,
             address=machine.address,
             binding=machine.binding,
-            # Its provider's clock is not ours: a moment that cannot be is none. The answer's is not too
-            # early, and whether the machine would be listed by now is counted from it.
+            # Its provider's clock is not ours: a moment that cannot be is none.
             launched_us=launched_us if node.created_us <= launched_us <= now_us else now_us,
             connect_deadline_us=now_us + case.connect_timeout_us,
         )
@@ -234,8 +233,7 @@ class Nodes(OuterLoop):
             return Done(f"{why}; its provider does not say: {error}", next_us)
         if machine is not None and machine.state != "gone":
             return _waits(node, machine.reason, why, next_us)
-        launched_us = node.launched_us or node.created_us
-        if machine is None and not self._settled(provider, launched_us, now_us):
+        if machine is None and not self._settled(provider, case.answered_us, now_us):
             return Done(f"{why}; not listed yet", next_us)
         reason = (machine.reason if machine else None) or "its provider no longer has it"
         error = error_value("node_lost", f"the machine of node {node.id} is gone: {reason}", retryable=True)
@@ -270,8 +268,8 @@ class Nodes(OuterLoop):
         except (AgainLater, Refused, Gone, TimeoutError) as error:
             return self._not_given_back(case, str(error) or type(error).__name__, now_us)
         # Where no answer to a launch was ever seen, one may have been on its way until the end was asked for.
-        launched_us = node.launched_us if node.machine else node.deleting_us
-        listed = machine is not None or self._settled(provider, launched_us or node.created_us, now_us)
+        asked_us = case.answered_us if node.machine else node.deleting_us or node.created_us
+        listed = machine is not None or self._settled(provider, asked_us, now_us)
         if listed and (machine is None or machine.state == "gone"):
             gone = n.NodeDeleted(node.id, now_us)
             return Done("its provider says that it is gone", None, lambda tx: _apply(tx, node, gone))
