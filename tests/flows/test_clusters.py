@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from tests.flows.places import every
 from tests.flows.test_requests import User
 from tests.flows.world import World, keep_running
@@ -465,6 +466,16 @@ async def test_a_cluster_does_not_shrink_by_itself_where_its_compute_was_allowed
     await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], may, None, world.rules))
     await world.live(200.0, step_s=5.0)
     assert (state_of(world), len(world.cloud.alive())) == ("UP", 2)
+    world.close()
+
+
+@pytest.mark.parametrize("spec", ["{}", "{nonsense"])
+async def test_a_cluster_whose_definition_cannot_be_read_is_taken_down(tmp_path: Path, spec: str) -> None:
+    world = World(tmp_path)
+    user = await up(world)
+    await world.db.write(lambda tx: tx.connection.execute(sa.text(f"UPDATE computes SET spec = '{spec}'")))
+    await do(user, "down")
+    await world.settle(lambda: nothing_is_left(world) and state_of(world) == "DOWN")
     world.close()
 
 

@@ -178,7 +178,7 @@ class ClusterView:
     """A cluster with its compute and its open jobs, oldest first: of those that wait in one state the first,
     and ``waiting_more`` that it is not alone. ``gpus``: on each node; ``machines``: nodes that are not over;
     ``ready``: those that take work; ``wanted``: how many nodes its compute may have,
-    unless it ends."""
+    unless it ends or that cannot be read."""
 
     id: str
     state: str

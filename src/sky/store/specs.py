@@ -30,14 +30,15 @@ def spec_of(compute: Row) -> Mapping[str, Any]:
     """The stored spec of a compute; one that ends needs none. Raises UnreadableSpecError."""
     spec: Mapping[str, Any] = compute["spec"]
     if compute["state"] not in ACCEPTING:
-        return spec if _is_spec(spec) else _NOTHING_WANTED
+        return spec if is_spec(spec) else _NOTHING_WANTED
     if UNREADABLE in spec:
         msg = f"the spec is no JSON: {spec[UNREADABLE]!r}; delete the compute, or repair its row"
         raise UnreadableSpecError(msg)
     return spec
 
 
-def _is_spec(stored: Any) -> bool:
+def is_spec(stored: Any) -> bool:
+    """Whether what is stored can be read as a spec."""
     try:
         msgspec.convert(stored, v1.ComputeSpec)
     except msgspec.ValidationError:

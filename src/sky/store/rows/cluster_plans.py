@@ -13,14 +13,14 @@ import sqlalchemy as sa
 
 from sky.domain.cluster import JOBS_AND_SSH, ClusterView, Idling, JobView
 from sky.domain.cluster_job import INIT, RUNNING, SETTING_UP
-from sky.domain.compute import ACCEPTING
+from sky.domain.compute import ACCEPTING, Bounds
 from sky.domain.job import StepView
 from sky.domain.node import READY
 from sky.store.prepared import Prepared, places, prepared
 from sky.store.rows import clusters
 from sky.store.rows.jobs import step_of
 from sky.store.schema_requests import cluster_jobs
-from sky.store.specs import bounds_of, spec_of
+from sky.store.specs import bounds_of, is_spec
 from sky.store.sql import Row, literals
 
 
@@ -44,7 +44,7 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
         ready=states.count(READY),
         jobs=jobs,
         waiting_more=count - len(jobs),
-        wanted=None if owned is None or owned["state"] not in ACCEPTING else bounds_of(spec_of(owned)),
+        wanted=None if owned is None else _wanted(owned),
         idling=_idling(connection, row),
     )
 
@@ -81,6 +81,13 @@ def _job(connection: sa.Connection, row: Row) -> JobView:
 def _steps(connection: sa.Connection, ids: Sequence[str]) -> tuple[StepView, ...]:
     found = (step_of(connection, task_id) for task_id in ids)
     return tuple(step for step in found if step is not None)
+
+
+def _wanted(compute: Row) -> Bounds | None:
+    """How many nodes a compute may have. One whose spec cannot be read has passes that say so; its cluster
+    can be taken down all the same."""
+    known = compute["state"] in ACCEPTING and is_spec(compute["spec"])
+    return bounds_of(compute["spec"]) if known else None
 
 
 def _idling(connection: sa.Connection, row: Row) -> Idling:
