@@ -43,6 +43,7 @@ MISSING_S = (0.0, 1.0, 3.0)
 lets go of its sockets before it is dead, and one look may come between the two."""
 
 GARBAGE, WRONG_PROTOCOL, REFUSED, REPLACED = 4400, 4426, 4403, 4409
+_NEWER = "another agent of this node has connected"
 TRY_AGAIN = 1013
 
 _encoder = msgspec.msgpack.Encoder()
@@ -100,6 +101,8 @@ class _Line:
         self._draining = welcome.draining
         self._ping_s = welcome.ping_seconds
         await self._send(welcome)
+        if self.replaced.is_set():  # a newer line attends already, and whoever attends last is told
+            raise _Closed(REPLACED, _NEWER)
         leave = self._unit.db.attend(f"mail/{self._node_id}", self._open, self._take)
         try:
             done = await self._talk()
@@ -108,7 +111,7 @@ class _Line:
         for task in done:
             task.result()
         if self.replaced.is_set():
-            raise _Closed(REPLACED, "another agent of this node has connected")
+            raise _Closed(REPLACED, _NEWER)
 
     async def _talk(self) -> set[asyncio.Future[Any]]:
         """Listen and tell until one of both ends, or another line takes its place; returns what ended."""
