@@ -99,6 +99,19 @@ def test_a_daemon_that_comes_back_at_its_port_is_not_noticed(scripted: Any, say:
     assert time.monotonic() - begun >= 0.4
 
 
+def test_who_answered_before_is_waited_for_and_who_never_did_is_not(scripted: Any, say: Any) -> None:
+    server = scripted(say.answer(body=LIVE))
+    server.stop()
+    client = Http(server.url, first_s=0.2)
+    with pytest.raises(DaemonUnreachable, match="nobody has answered there yet"):
+        client.send(calls.live())
+    server.start(server.port)
+    assert client.send(calls.live()).live
+    server.stop()
+    threading.Timer(0.6, server.start, (server.port,)).start()
+    assert client.send(calls.live()).live
+
+
 def test_a_daemon_that_moved_is_followed(scripted: Any, say: Any) -> None:
     old, new = scripted(say.answer(body=LIVE)), scripted(say.answer(body=LIVE))
     client = Http(old.url, locate=lambda: new.url)

@@ -31,6 +31,11 @@ TRY_AGAIN_STATUSES = frozenset({429, 502, 503, 504})
 
 AWAY_TOLD_S = 2.0
 """After how much silence whoever wants to know is told that a daemon is away."""
+FIRST_S = 3.0
+"""How long somebody is waited for who has never answered: who is not there will hardly come."""
+NEVER_ANSWERED = "nobody has answered there yet: is the address right (SKY_URL), and does the server run?"
+INTERRUPT_PATIENCE_S = 3.0
+"""How long who was interrupted tries to take back what was asked."""
 LONG_S = 10.0
 """A patience of less is over before it is worth a word."""
 
@@ -44,12 +49,18 @@ def when_away(tell: Callable[[float], None]) -> None:
 
 
 class Attempts:
-    """The tries of one request. ``sent`` tells a loss before anything was sent from one after."""
+    """The tries of one request. ``sent`` tells a loss before anything was sent from one after.
 
-    def __init__(self, call: Call[Any], patience_s: float = PATIENCE_S) -> None:
+    ``first_s``: the patience with somebody who has never answered, where that is another one.
+    """
+
+    def __init__(
+        self, call: Call[Any], patience_s: float = PATIENCE_S, *, first_s: float | None = None
+    ) -> None:
         self._repeatable = call.repeatable
         self._sold = call.path.startswith(PATHS_FROM)
-        self._patience_s = patience_s
+        self._whole_s = patience_s
+        self._patience_s = patience_s if first_s is None else min(first_s, patience_s)
         self._began_s = _clock.monotonic_s()
         self._away_s: float | None = None
         self._failures = 0
@@ -77,6 +88,7 @@ class Attempts:
     def after_answer(self, status: int, headers: Mapping[str, str]) -> float | None:
         """Seconds to pause when an answer asks to try again; None when it is the answer."""
         asked = _retry_after_s(headers)
+        self._patience_s = self._whole_s
         still_running = status == 409 and asked is not None
         if not self._repeatable or not (status in TRY_AGAIN_STATUSES or still_running):
             return None

@@ -75,9 +75,11 @@ def connect(
     database: str | None = None,
     token: str | None = None,
     start_if_absent: bool = True,
+    first_s: float | None = None,
 ) -> Http:
     """A client of the daemon at ``url``, else of the one that is named (``endpoints``), else of the state
-    folder's, started if need be. It shows ``token``, else SKY_TOKEN; an empty one is none.
+    folder's, started if need be. It shows ``token``, else SKY_TOKEN; an empty one is none. ``first_s``: the
+    patience with an address at which nobody has answered yet.
 
     Raises DaemonUnreachable when an address was given and nobody answers there (or when starting was not
     allowed), and DaemonStartFailed when the daemon does not come up.
@@ -86,7 +88,7 @@ def connect(
     named = endpoints.named(folder, url, token)
     token = named.token
     if named.url:
-        return Http(named.url, token=token)
+        return Http(named.url, token=token, first_s=first_s)
     found = _recorded_and_live(folder)
     if found is None:
         found = start(folder, database=database) if start_if_absent else _recorded_and_there(folder)

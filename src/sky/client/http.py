@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from sky.client import trust
-from sky.client.attempts import PATIENCE_S, Attempts, refusal
+from sky.client.attempts import NEVER_ANSWERED, PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable, InvalidRequest
 from sky.client.http_connection import Connection
 from sky.client.request import Call, CutShort, Pieces, Reply
@@ -101,7 +101,8 @@ class Streamed:
 class Http:
     """A daemon at an address. Safe to use from several threads; ``close`` when done.
 
-    ``locate`` is asked for a newer address when nobody answers at the one it has.
+    ``locate`` is asked for a newer address when nobody answers at the one it has. ``first_s``: the patience
+    until somebody has answered, where that is another one.
     """
 
     def __init__(
@@ -111,9 +112,11 @@ class Http:
         token: str | None = None,
         patience_s: float = PATIENCE_S,
         locate: Callable[[], str | None] | None = None,
+        first_s: float | None = None,
     ) -> None:
         self._token = token
         self._patience_s = patience_s
+        self._first_s = first_s
         self._locate = locate
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
@@ -169,7 +172,13 @@ class Http:
         """The other driver for the same daemon, for the event loop that runs now."""
         from sky.client.http_async import AsyncHttp  # slow to import, and most programs have no loop
 
-        return AsyncHttp(self._given, token=self._token, patience_s=self._patience_s, locate=self._locate)
+        return AsyncHttp(
+            self._given,
+            token=self._token,
+            patience_s=self._patience_s,
+            locate=self._locate,
+            first_s=self._first_s,
+        )
 
     def close(self) -> None:
         """Close the idle connections. The client can still be used afterwards."""
@@ -183,7 +192,8 @@ class Http:
     def _exchange(
         self, call: Call[Any], patience_s: float | None, *, whole: bool
     ) -> tuple[Connection, http.client.HTTPResponse, Reply]:
-        attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
+        patience_s = self._patience_s if patience_s is None else patience_s
+        attempts = Attempts(call, patience_s, first_s=self._first_s)
         while True:
             connection: Connection | None = None
             try:
@@ -205,6 +215,7 @@ class Http:
                     connection.close()
                 raise
             else:
+                self._first_s = None
                 reply = Reply(response.status, _headers(response), content)
                 again = attempts.after_answer(reply.status, reply.headers) if reply.status >= 400 else None
                 if again is None:
@@ -216,10 +227,12 @@ class Http:
 
     def _unreachable(self, call: Call[Any], attempts: Attempts, lost: Exception) -> DaemonUnreachable:
         reason = str(lost) or type(lost).__name__
+        advice = "Is the daemon running? `sky server status` tells, `sky server start` starts it."
+        if self._first_s is not None:
+            advice = NEVER_ANSWERED
         return DaemonUnreachable(
             f"no answer from {self._url} to {call.method} {call.path} "
-            f"within {attempts.waited_s:.1f} s ({reason}). "
-            "Is the daemon running? `sky server status` tells, `sky server start` starts it."
+            f"within {attempts.waited_s:.1f} s ({reason}). {advice}"
         )
 
     def _follow(self) -> None:

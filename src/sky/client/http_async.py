@@ -17,7 +17,7 @@ import httpx2
 
 from sky.client import trust
 from sky.client.aside import aside
-from sky.client.attempts import PATIENCE_S, Attempts, refusal
+from sky.client.attempts import NEVER_ANSWERED, PATIENCE_S, Attempts, refusal
 from sky.client.errors import DaemonUnreachable
 from sky.client.request import Call, CutShort, Reply
 
@@ -40,10 +40,12 @@ class AsyncHttp:
         token: str | None = None,
         patience_s: float = PATIENCE_S,
         locate: Callable[[], str | None] | None = None,
+        first_s: float | None = None,
     ) -> None:
         self._url = trust.shown(url)
         self._patience_s = patience_s
         self._locate = locate
+        self._first_s = first_s
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         limits = httpx2.Limits(
             max_connections=CONNECTIONS_MAX,
@@ -66,13 +68,14 @@ class AsyncHttp:
 
     async def send(self, call: Call[T], *, patience_s: float | None = None) -> T:
         """Carry out one operation and read its answer. Raises as ``Http.send`` does."""
-        attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
+        attempts = self._attempts(call, patience_s)
         while True:
             try:
                 response = await self._client.send(self._request(call))
             except httpx2.TransportError as lost:
                 pause = self._pause_after(attempts, call, lost)
             else:
+                self._first_s = None
                 reply = Reply(response.status_code, response.headers, response.content)
                 if reply.status < 400:
                     return call.decode(reply)
@@ -90,10 +93,11 @@ class AsyncHttp:
 
         About ``unread_bytes`` may pile up unread, so that a reader that stops is noticed at the other end.
         """
-        attempts = Attempts(call, self._patience_s if patience_s is None else patience_s)
+        attempts = self._attempts(call, patience_s)
         while True:
             try:
                 response = await self._client.send(self._request(call), stream=True)
+                self._first_s = None
                 if response.status_code < 400:
                     break
                 content = await response.aread()
@@ -132,6 +136,10 @@ class AsyncHttp:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    def _attempts(self, call: Call[Any], patience_s: float | None) -> Attempts:
+        patience_s = self._patience_s if patience_s is None else patience_s
+        return Attempts(call, patience_s, first_s=self._first_s)
+
     def _request(self, call: Call[Any]) -> httpx2.Request:
         body = call.body
         content = _pieces(body) if callable(body) else body
@@ -149,6 +157,7 @@ class AsyncHttp:
             raise DaemonUnreachable(
                 f"no answer from {self._url} to {call.method} {call.path} "
                 f"within {attempts.waited_s:.1f} s ({reason})"
+                + ("" if self._first_s is None else f". {NEVER_ANSWERED}")
             ) from lost
         return pause
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from sky.client import calls_jobs as calls
-from sky.client.errors import InvalidRequest, JobFailed, JobRefused
+from sky.client.errors import InvalidRequest, JobFailed, JobRefused, SkyError
 from sky.client.flows import Flow, Pause, ask
 from sky.client.request import Call
 from sky.client.sse import Frames
@@ -39,6 +39,25 @@ _clock = SystemClock()
 
 
 # ── submitting ──────────────────────────────────────────────────────────────────────────────────
+
+
+UNKNOWN = "whether the job was accepted is not known; `sky job list` shows it if it was"
+
+
+def take_back(create: Call[wire.Job]) -> Flow[bool]:
+    """Cancel a job whose submit was interrupted: it may be accepted already, or yet arrive. False: nobody who
+    knows could be asked.
+
+    Under its key it is the same job, asked for once more; so its id is told, and no later arrival is another.
+    """
+    try:
+        job = yield from ask(create)
+        yield from ask(calls.cancel_job(job.id))
+    except JobRefused as refused:  # what is refused now was not accepted before, or is over
+        return not refused.retryable
+    except SkyError:
+        return False
+    return True
 
 
 class Wanted(TypedDict, total=False):

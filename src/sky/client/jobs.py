@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from sky.client import calls_jobs as calls
 from sky.client import daemon, job_files, job_flows
-from sky.client.attempts import PATIENCE_S
+from sky.client.attempts import FIRST_S, INTERRUPT_PATIENCE_S, PATIENCE_S
 from sky.client.errors import NotFound
 from sky.client.flows import Flow, run
 from sky.client.http import Http
@@ -41,7 +41,7 @@ EVENTS_POLL_S = 1.0
 def connect(url: str | None, key: str | None) -> Http:
     """A client of the seller at ``url``, else at SKY_URL, else of the daemon of SKY_HOME. Starts none."""
     shown = key or os.environ.get(KEY_VARIABLE) or ""
-    return daemon.connect(url, token=shown, start_if_absent=False)
+    return daemon.connect(url, token=shown, start_if_absent=False, first_s=FIRST_S)
 
 
 @outermost_class
@@ -50,7 +50,7 @@ class Jobs:
 
     ``key`` is the one given, else SKY_API_KEY; ``url`` the one given, else SKY_URL, else the daemon of this
     user. What is sold can be read without a key. ``patience_s``: how long a seller may be away, or ask to
-    wait, before an operation fails.
+    wait, before an operation fails; one who has never answered is given a few seconds.
     """
 
     def __init__(
@@ -88,8 +88,9 @@ class Jobs:
         give your own to be safe beyond the life of this program: the same key and job are the same job for
         24 hours. ``after`` are ids of jobs of yours that must have succeeded before. ``retries``: how often
         it is begun again at most when its spot machine is taken (``interrupted``) or its machine fails
-        (``node_lost``), as ``retry_on`` says; ``max_runtime_seconds`` is then for all of it. Raises
-        JobRefused.
+        (``node_lost``), as ``retry_on`` says; ``max_runtime_seconds`` is then for all of it. Interrupted by
+        Ctrl-C before the seller's answer, the job is cancelled, unless it has a key of yours, by which you
+        find it again. Raises JobRefused.
         """
         request = job_flows.request_of(
             sku=sku,
@@ -106,7 +107,15 @@ class Jobs:
             retries=retries,
             retry_on=retry_on,
         )
-        return Job(self, self.send(calls.submit_job(request, idempotency_key)))
+        create = calls.submit_job(request, idempotency_key)
+        try:
+            return Job(self, self.send(create))
+        except KeyboardInterrupt as interrupted:
+            if idempotency_key is None:
+                undo = job_flows.take_back(create)
+                if not run(self._http, undo, patience_s=INTERRUPT_PATIENCE_S):
+                    interrupted.add_note(job_flows.UNKNOWN)
+            raise
 
     def estimate(self, **wanted: Unpack[Wanted]) -> spending.Estimate:
         """What a job would hold at its submit, and cost at most; nothing is held. Takes what ``submit`` does

@@ -18,7 +18,7 @@ from typing import Self, TypeVar, Unpack
 from sky.client import calls_jobs as calls
 from sky.client import job_flows
 from sky.client.aside import aside
-from sky.client.attempts import PATIENCE_S
+from sky.client.attempts import INTERRUPT_PATIENCE_S, PATIENCE_S
 from sky.client.flows import Flow, arun
 from sky.client.http_async import AsyncHttp
 from sky.client.job_flows import Input, Output, RetryOn, Wanted
@@ -63,7 +63,7 @@ class AsyncJobs:
         retry_on: Sequence[RetryOn] = ("interrupted",),
         idempotency_key: str | None = None,
     ) -> AsyncJob:
-        """Submit a job. See ``sky.Jobs.submit``."""
+        """Submit a job. See ``sky.Jobs.submit``; here it is the cancelled task that takes it back."""
         request = job_flows.request_of(
             sku=sku,
             template=template,
@@ -79,7 +79,15 @@ class AsyncJobs:
             retries=retries,
             retry_on=retry_on,
         )
-        return AsyncJob(self, await self.send(calls.submit_job(request, idempotency_key)))
+        create = calls.submit_job(request, idempotency_key)
+        try:
+            return AsyncJob(self, await self.send(create))
+        except asyncio.CancelledError as interrupted:
+            if idempotency_key is None and self._http is not None:
+                undo = job_flows.take_back(create)
+                if not await arun(self._http, undo, patience_s=INTERRUPT_PATIENCE_S):
+                    interrupted.add_note(job_flows.UNKNOWN)
+            raise
 
     async def estimate(self, **wanted: Unpack[Wanted]) -> spending.Estimate:
         """What a job would hold and cost. See ``sky.Jobs.estimate``."""

@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from sky.client import calls, flows, outgoing
+from sky.client.attempts import INTERRUPT_PATIENCE_S
 from sky.client.console import Console
 from sky.client.courier import UNENDED, Courier
 from sky.client.errors import AccessDenied, ApiError, SkyError, TaskCancelled
@@ -32,8 +33,6 @@ R = TypeVar("R")
 
 RESULT_WAIT_S = 30
 """How long one request waits for a result; it is asked again until there is one."""
-INTERRUPT_PATIENCE_S = 3.0
-"""How long an interrupted call tries to tell the daemon so."""
 CLEANUP_PAGE = 500
 ENDS_POLL_S = 0.05
 
