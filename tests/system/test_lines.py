@@ -40,10 +40,10 @@ async def until(socket: aiohttp.ClientWebSocketResponse, kind: type[Any]) -> Any
 async def comes_late(url: str, home: Path, call: Any) -> Any:
     """A first connection says hello after a second one has; then somebody calls. What the second is told."""
     headers = {"Authorization": f"Bearer {(home / 'token').read_text()}", "X-Sky-Node": home.name}
-    hello = msgspec.msgpack.encode(
+    older, newer = (
         agent.Hello(
             protocol=agent.PROTOCOL,
-            boot="another",
+            boot=boot,
             pid=1,
             python="3",
             release="0",
@@ -51,17 +51,20 @@ async def comes_late(url: str, home: Path, call: Any) -> Any:
             window=1,
             ready=True,
         )
+        for boot in ("older", "newer")
     )
     address = f"{url}/agent/v1/connect"
     async with asyncio.timeout(WAIT_S), aiohttp.ClientSession() as session:
         first = await session.ws_connect(address, headers=headers)
         second = await session.ws_connect(address, headers=headers)
-        await second.send_bytes(hello)
+        await second.send_bytes(msgspec.msgpack.encode(newer))
         await until(second, agent.Welcome)
-        await first.send_bytes(hello)
+        await first.send_bytes(msgspec.msgpack.encode(older))
         while not first.closed:
             await first.receive()
         assert first.close_code == REPLACED
+        await second.send_bytes(msgspec.msgpack.encode(agent.Report(number=1)))
+        assert (await until(second, agent.Heard)).number == 1, "what it reports is taken"
         await asyncio.to_thread(call)
         return await until(second, agent.Work)
 

@@ -95,14 +95,13 @@ class _Line:
         if hello.protocol != agent.PROTOCOL:
             told = f"protocol {hello.protocol} is not spoken here; this daemon speaks {agent.PROTOCOL}"
             raise _Closed(WRONG_PROTOCOL, told)
-        welcome = await self._unit.db.write(lambda tx: reports.hello(tx, self._node_id, hello))
+        welcome = await self._unit.db.write(lambda tx: self._hello(tx, hello))
         self._boot = hello.boot
         self._known = set(hello.known)
         self._draining = welcome.draining
         self._ping_s = welcome.ping_seconds
         await self._send(welcome)
-        if self.replaced.is_set():  # a newer line attends already, and whoever attends last is told
-            raise _Closed(REPLACED, _NEWER)
+        self._ensure_newest()  # a newer line may attend already, and whoever attends last is told
         leave = self._unit.db.attend(f"mail/{self._node_id}", self._open, self._take)
         try:
             done = await self._talk()
@@ -110,6 +109,14 @@ class _Line:
             leave()
         for task in done:
             task.result()
+        self._ensure_newest()
+
+    def _hello(self, tx: Tx, hello: agent.Hello) -> agent.Welcome:
+        """Write a hello down, before that of a newer line or not at all: it would take that one's place."""
+        self._ensure_newest()
+        return reports.hello(tx, self._node_id, hello)
+
+    def _ensure_newest(self) -> None:
         if self.replaced.is_set():
             raise _Closed(REPLACED, _NEWER)
 
