@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
@@ -17,6 +21,7 @@ from tests.databases import IN_A_FILE, server
 import sky
 from sky.client import calls, calls_admin
 from sky.client.http import Http
+from sky.server import upkeep
 from sky.wire import admin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -103,6 +108,38 @@ def test_a_backup_made_while_it_runs_is_put_back_and_moved_to_postgresql(
     assert use_more.name == "later"
     assert Http(third.url).send(calls_admin.audit_ledger()).ok
     third.stop()
+
+
+class Meanwhile(io.BytesIO):
+    """An archive that is written to; with the first of it, something else happens."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self._happens = [happens]
+
+    def write(self, content: Any, /) -> int:
+        if self._happens:
+            self._happens.pop()()
+        return super().write(content)
+
+
+def test_a_folder_in_use_is_copied_whatever_goes_meanwhile(tmp_path: Path) -> None:
+    there = tmp_path / "another disk"
+    for name in ("incoming/half", "a/first", "a/second", "b/third", "c/fourth"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_bytes(os.urandom(LARGE))
+    (tmp_path / "artifacts").symlink_to(there)
+
+    def goes() -> None:
+        (there / "a" / "second").unlink()
+        shutil.rmtree(there / "b")
+
+    out = Meanwhile(goes)
+    with tarfile.open(fileobj=out, mode="w|") as archive:
+        upkeep.add_folder(archive, tmp_path / "artifacts", "artifacts")
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as archive:
+        names = [one.name for one in archive.getmembers() if one.isreg()]
+    assert names == ["artifacts/a/first", "artifacts/c/fourth"]
 
 
 def test_what_is_no_backup_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

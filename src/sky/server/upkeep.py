@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,8 @@ from sky.store.transfer import TransferError, transfer
 DATABASE = "database.db"
 SECRETS = ("token", "secret")
 FOLDERS = ("blobs", "artifacts")
-LEFT_OUT = ("blobs/incoming",)
+HALF_WRITTEN = "incoming"
+"""A folder in each of those, with what is not all there yet."""
 EXIT_USAGE = 2
 EXIT_FAILED = 1
 
@@ -114,39 +115,52 @@ def _migrate(chosen: Settings, target: str) -> Done:
 
 
 def _backup(chosen: Settings, file: Path) -> Done:
-    if file.exists():
-        raise UpkeepError(f"{file} is there already; name a file that is not")
-    fresh = file.with_name(f"{file.name}.part")
+    _ensure_free(file)
     with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".sky-backup-") as folder:
         copy = Path(folder) / DATABASE
         counts = transfer(chosen.database_url, f"sqlite:///{copy}", _say)
         places = elsewhere.of_settings(chosen)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as out, tarfile.open(fileobj=out, mode="w|") as archive:
-                archive.add(copy, DATABASE)
-                archive.add(elsewhere.written(Path(folder), places), elsewhere.FILE)
-                for name in SECRETS:
-                    archive.add(chosen.shared / name, name)
-                for name in FOLDERS:  # after the rows: content is there before a row names it
-                    if (chosen.shared / name).is_dir():
-                        sys.stderr.write(f"{name}: copying\n")
-                        archive.add(chosen.shared / name, name, filter=_kept)
-                archive.close()
-                out.flush()
-                os.fsync(out.fileno())
-            fresh.replace(file)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
+        fresh = Path(folder) / "backup.tar"  # in a folder of this backup's own: two may run at once
+        with open(fresh, "xb") as out, tarfile.open(fileobj=out, mode="w|") as archive:
+            archive.add(copy, DATABASE)
+            archive.add(elsewhere.written(Path(folder), places), elsewhere.FILE)
+            for name in SECRETS:
+                archive.add(chosen.shared / name, name)
+            for name in FOLDERS:  # after the rows: content is there before a row names it
+                if (chosen.shared / name).is_dir():
+                    sys.stderr.write(f"{name}: copying\n")
+                    add_folder(archive, chosen.shared / name, name)
+            archive.close()
+            out.flush()
+            os.fsync(out.fileno())
+        _ensure_free(file)
+        fresh.replace(file)
         outside = tuple(elsewhere.told(f"sqlite:///{copy}", places))
     size = file.stat().st_size
     said = f"{file}: {size} bytes, compared with its source; keep it safe, it has the keys"
     return Done(said, {"file": str(file), "bytes": size, "rows": sum(counts.values())}, outside)
 
 
-def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if member.name in LEFT_OUT else member
+def _ensure_free(file: Path) -> None:
+    if file.exists():
+        raise UpkeepError(f"{file} is there already; name a file that is not")
+
+
+def add_folder(archive: tarfile.TarFile, folder: Path, name: str) -> None:
+    """Add a folder that is in use. What is half-written is left out, and so is what is removed meanwhile:
+    nothing names it any more."""
+
+    def unless_gone(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    folder = folder.resolve()  # it may be a link to another disk
+    for top, folders, files in os.walk(folder, onerror=unless_gone):
+        under = Path(name) / Path(top).relative_to(folder)
+        folders[:] = sorted(one for one in folders if Path(top, one) != folder / HALF_WRITTEN)
+        for one in ("", *sorted(files)):
+            with suppress(FileNotFoundError):
+                archive.add(Path(top, one), str(under / one), recursive=False)
 
 
 def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> Done:
