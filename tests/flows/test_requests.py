@@ -15,7 +15,7 @@ from tests.flows.world import World
 from sky.kit import faults
 from sky.store.rows import requests as rows
 from sky.store.schema import computes
-from sky.store.schema_requests import cluster_jobs, clusters, requests
+from sky.store.schema_requests import cluster_jobs, clusters, request_lines, requests
 from sky.store.tx import Tx
 from sky.verbs import requests as verbs
 from sky.wire import agent as wire_agent
@@ -177,6 +177,11 @@ async def test_a_setup_that_fails_fails_the_launch_with_its_code(tmp_path: Path)
     await world.settle(user.is_over(launch))
     row = user.request(launch)
     assert (row["state"], row["error"]["type"]) == ("FAILED", "CommandError")
+    assert row["error"]["message"] == (
+        "the setup of job 1 on cluster 'dev' ended with 3; `sky logs dev 1` shows what it printed"
+    )
+    said = [line["text"] for line in world.rows(request_lines)]
+    assert said[-1] == "the setup of job 1 runs: `sky logs dev 1` follows what it prints"
     assert user.jobs() == ["FAILED_SETUP"]
     assert world.states(clusters) == ["UP"], "the cluster is there for another try"
     world.close()

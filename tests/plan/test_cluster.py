@@ -49,6 +49,7 @@ def job(number: int = 1, **more: Any) -> JobView:
 def view(*jobs: JobView, **more: Any) -> ClusterView:
     base: dict[str, Any] = {
         "id": "clu_1",
+        "name": "dev",
         "state": k.UP,
         "num_nodes": 2,
         "gpus": 0,

@@ -181,6 +181,7 @@ class ClusterView:
     unless it ends or that cannot be read."""
 
     id: str
+    name: str
     state: str
     num_nodes: int
     gpus: int

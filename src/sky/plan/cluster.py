@@ -135,7 +135,7 @@ def _job(view: ClusterView, job: JobView, now_us: int) -> Action | None:
             return Bring(job.id)
         return SetUp(job.id) if job.sets_up else j.JobQueued(job.id)
     if job.state == j.SETTING_UP:
-        return _setting_up(job, now_us)
+        return _setting_up(view, job, now_us)
     if job.state == j.PENDING:
         return Run(job.id) if view.state == k.UP and _has_room(view, job) else None
     return _running(job, now_us)
@@ -151,20 +151,21 @@ def _has_room(view: ClusterView, job: JobView) -> bool:
     return len(running) < JOBS_AT_ONCE_MAX
 
 
-def _setting_up(job: JobView, now_us: int) -> Action | None:
-    for steps, what in ((job.bring, "bringing its files"), (job.setup, "its setup")):
+def _setting_up(view: ClusterView, job: JobView, now_us: int) -> Action | None:
+    setup = f"the setup of job {job.number} on cluster {view.name!r}"
+    for steps, what in ((job.bring, "bringing its files"), (job.setup, setup)):
         if not steps:
             continue
         bad = _bad(steps)
         if bad is not None and not all(step.state in t.DONE for step in steps):
-            return None if job.stopping else StopTasks(job.id, _error(bad, what))
+            return None if job.stopping else StopTasks(job.id, _of_step(view, job, bad, what))
         if not all(step.state in t.DONE for step in steps):
             return None
         if job.stopping and job.stop_error is None:
             return j.JobCancelled(job.id, now_us)
         if bad is not None or job.stopping:
-            error = job.stop_error or (None if bad is None else _error(bad, what))
-            own = what == "its setup" and not _is_unknown(error)
+            error = job.stop_error or (None if bad is None else _of_step(view, job, bad, what))
+            own = steps is job.setup and not _is_unknown(error)
             kind = j.JobFailedSetup if own else j.JobFailedDriver
             return kind(job.id, now_us, _codes(steps), error)
     if job.sets_up and not job.setup:
@@ -203,6 +204,15 @@ def _code(step: StepView) -> int | None:
 
 def _codes(steps: Sequence[StepView]) -> list[int | None]:
     return [_code(step) for step in steps]
+
+
+def _of_step(view: ClusterView, job: JobView, step: StepView, what: str) -> dict[str, Any]:
+    """The same for one whose end is told to whoever launched the job, with where its output is: what a
+    setup prints is in the log of its job, and a launch that fails in it never came to follow that."""
+    error = _error(step, what)
+    prints = step in job.setup and not _is_unknown(error)
+    more = f"; `sky logs {view.name} {job.number}` shows what it printed" if prints else ""
+    return {**error, "message": f"{error['message']}{more}"}
 
 
 def _error(step: StepView, what: str) -> dict[str, Any]:

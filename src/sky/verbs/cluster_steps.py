@@ -12,7 +12,7 @@ from typing import Any
 from sky.domain import cluster_job as j
 from sky.kit import codec
 from sky.store import blobs
-from sky.store.rows import clusters
+from sky.store.rows import clusters, requests
 from sky.store.sql import Row
 from sky.store.tx import Tx
 from sky.verbs import functions, tasks
@@ -55,6 +55,9 @@ def set_up(tx: Tx, cluster: Row, job: Row) -> None:
     begun["setup"] = _scripts(tx, cluster, job, "setup", job["body"]["setup"])
     fact = j.JobSettingUp if job["state"] == j.INIT else j.JobSetupRuns
     tx.apply(fact(job["id"], begun))
+    follow = f"`sky logs {cluster['name']} {job['number']}` follows what it prints"
+    for request_id in requests.waiting_for(tx.connection, cluster["id"], job["number"]):
+        requests.say(tx, request_id, f"the setup of job {job['number']} runs: {follow}")
 
 
 def run(tx: Tx, cluster: Row, job: Row) -> None:

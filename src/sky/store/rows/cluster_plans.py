@@ -34,6 +34,7 @@ def view(connection: sa.Connection, cluster_id: str) -> tuple[Row, ClusterView] 
     jobs, count = _jobs(connection, cluster_id)
     return row, ClusterView(
         id=row["id"],
+        name=row["name"],
         state=row["state"],
         num_nodes=row["num_nodes"],
         gpus=max(

@@ -62,6 +62,12 @@ def open_of(connection: sa.Connection, cluster_id: str) -> list[str]:
     return [row["id"] for row in _OPEN_OF.all(connection, {"b_cluster": cluster_id})]
 
 
+def waiting_for(connection: sa.Connection, cluster_id: str, number: int) -> list[str]:
+    """Ids of the requests that wait for a job of a cluster."""
+    asked = {"b_cluster": cluster_id, "b_number": number}
+    return [row["id"] for row in _WAITING_FOR.all(connection, asked)]
+
+
 def unbegun(connection: sa.Connection, cluster_name: str) -> list[Row]:
     """Id, name and seq of the requests about a cluster of that name that are yet to begin, oldest first."""
     return _UNBEGUN.all(connection, {"b_name": cluster_name})
@@ -124,6 +130,13 @@ _SHOWN = [column for column in requests.columns if column.name != "body"]
 _IS_OPEN = requests.c.finished_us.is_(None)
 _OPEN_OF = prepared(
     sa.select(requests.c.id).where(_IS_OPEN, requests.c.cluster_id == sa.bindparam("b_cluster"))
+)
+_WAITING_FOR = prepared(
+    sa.select(requests.c.id).where(
+        _IS_OPEN,
+        requests.c.cluster_id == sa.bindparam("b_cluster"),
+        requests.c.job_number == sa.bindparam("b_number"),
+    )
 )
 _UNBEGUN = prepared(
     sa.select(requests.c.id, requests.c.name, requests.c.seq)
