@@ -140,3 +140,10 @@ def test_a_server_that_is_named_and_gone_is_one_error(sky: Sky) -> None:
     assert "http://127.0.0.1:9" in found.err
     assert "`sky api start`" in found.err
     assert not Path(sky.home).exists()
+
+
+def test_who_named_a_daemon_that_is_gone_is_not_told_to_start_one_here(sky: Sky) -> None:
+    found = sky("compute", "list", SKY_URL="http://127.0.0.1:9").check(5)
+    said, hint = found.err.splitlines()
+    assert said.startswith("error: daemon_unreachable: no answer from http://127.0.0.1:9 ")
+    assert hint == "hint: SKY_URL names it; unset SKY_URL to use your own daemon"

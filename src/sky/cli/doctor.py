@@ -148,7 +148,7 @@ def _daemon_there(http: Http, named: endpoints.Named, status: daemon.Status | No
     try:
         reply = http.send(live, patience_s=0.0)
     except (ApiError, DaemonUnreachable) as error:
-        mend = f"unset {named.by}, or start what is there" if named.url else "sky server logs"
+        mend = f"{named.undo}, or start what is there" if named.url else "sky server logs"
         yield Finding("daemon", "bad", f"nothing answers as it should at {where}: {error}", mend)
         return
     release = status.release if status else None

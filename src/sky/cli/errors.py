@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sky.client import errors, exceptions
+from sky.client import endpoints, errors, exceptions
 
 OK = 0
 FAILED = 1
@@ -133,7 +133,10 @@ def _of_daemon(error: errors.DaemonError) -> Ending:
     match error:
         case errors.DaemonUnreachable():
             message = first.partition(". Is the daemon running?")[0].partition(": start one with")[0]
-            hint = "start a daemon with `sky server start`, or name one in SKY_URL"
+            # A daemon that is named is nobody's to start from here, and goes before one that is.
+            named = endpoints.named(endpoints.home_dir())
+            own = "start a daemon with `sky server start`, or name one in SKY_URL"
+            hint = own if named.url is None else f"{named.by} names it; {named.undo} to use your own daemon"
             return Ending("daemon_unreachable", message, hint, UNREACHABLE)
         case errors.DaemonStartFailed():
             # What follows the first line is the end of the daemon's log: its last line is the reason.

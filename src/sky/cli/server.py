@@ -49,10 +49,9 @@ def _as_json(status: daemon.Status) -> dict[str, object]:
 def _refuse_if_named_elsewhere(what: str) -> None:
     named = endpoints.named(daemon.home_dir())
     if named.url is not None:
-        way = f"unset {named.by}" if named.by.isupper() else "`sky api logout`"
         raise usage(
             f"{named.by} names the daemon at {named.url}, which is not {what} from here",
-            f"{way} to speak about the daemon of SKY_HOME",
+            f"{named.undo} to speak about the daemon of SKY_HOME",
         )
 
 

@@ -32,6 +32,11 @@ class Named:
     by: str
     token_by: str
 
+    @property
+    def undo(self) -> str:
+        """What to do so that this server is no longer meant."""
+        return f"unset {self.by}" if self.by.isupper() else "`sky api logout`"
+
 
 class Login(msgspec.Struct, frozen=True, omit_defaults=True):
     """What ``sky api login`` keeps."""
