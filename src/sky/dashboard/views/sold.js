@@ -3,9 +3,10 @@
 import { get } from "../api.js";
 import { between, empty, facts, h, id, link, section, state, table, time, to, usd, wrong } from "../dom.js";
 
-const place = ({ placement: at }) => (at ? [at.cloud, at.region, at.instance_type].join(" / ") : "–");
+const place = ({ placement: at }) => (at ? [...new Set([at.cloud, at.region, at.instance_type])].join(" / ") : "–");
 const account = (one) => (one.account ? link(`accounts/${to(one.account)}`, one.account) : one.owner);
 const compute = (one) => (one.compute_id ? link(`computes/${to(one.compute_id)}`, id(one.compute_id)) : "–");
+const where = (one) => (one.compute_id ? link(`computes/${to(one.compute_id)}`, place(one)) : place(one));
 const costs = (one) => (one.placement ? usd(one.placement.cost_usd_per_hour) : "–");
 const charged = (one) => (one.charged_usd === null ? "not yet" : usd(one.charged_usd));
 
@@ -22,9 +23,8 @@ export function soldTable(label, found, { named = true } = {}) {
       ["Ran for", (one) => between(one.started_at, one.finished_at), "num"],
       ["An hour", (one) => usd(one.price_usd_per_hour), "num"],
       ["Costs an hour", costs, "num"],
-      ["Where", place],
+      ["Where", where],
       ["Charged", charged, "num"],
-      ["Compute", compute],
       ["Error", (one) => one.error ?? "", "wide"],
     ].filter(Boolean),
     found,
