@@ -7,6 +7,7 @@ const place = ({ placement: at }) => (at ? [...new Set([at.cloud, at.region, at.
 const account = (one) => (one.account ? link(`accounts/${to(one.account)}`, one.account) : one.owner);
 const compute = (one) => (one.compute_id ? link(`computes/${to(one.compute_id)}`, id(one.compute_id)) : "–");
 const where = (one) => (one.compute_id ? link(`computes/${to(one.compute_id)}`, place(one)) : place(one));
+const how = (one) => [state(one.status), one.error && h("div", { class: "soft" }, one.error)];
 const costs = (one) => (one.placement ? usd(one.placement.cost_usd_per_hour) : "–");
 const charged = (one) => (one.charged_usd === null ? "not yet" : usd(one.charged_usd));
 
@@ -17,15 +18,13 @@ export function soldTable(label, found, { named = true } = {}) {
     [
       ["Job", (one) => link(`sold/${to(one.id)}`, id(one.id))],
       named && ["Account", account],
-      ["State", (one) => state(one.status)],
+      ["State", how],
       ["SKU", (one) => one.sku],
       ["Submitted", (one) => time(one.created_at)],
       ["Ran for", (one) => between(one.started_at, one.finished_at), "num"],
-      ["An hour", (one) => usd(one.price_usd_per_hour), "num"],
-      ["Costs an hour", costs, "num"],
+      ["Sold / costs an hour", (one) => `${usd(one.price_usd_per_hour)} / ${costs(one)}`, "num"],
       ["Where", where],
       ["Charged", charged, "num"],
-      ["Error", (one) => one.error ?? "", "wide"],
     ].filter(Boolean),
     found,
     (one) => one.id,
