@@ -383,6 +383,7 @@ def test_tasks_find_a_pool_by_its_infra(pool: Place) -> None:
     assert "near" in planned.stdout + planned.stderr
     nowhere = pool.sky("launch", "--dryrun", "--yes", "--infra", "ssh/nowhere", "--cpus", "1+", "echo hello")
     assert nowhere.returncode != 0
-    assert "is in near, nowhere wanted" in nowhere.stderr
+    assert "'nowhere' is neither a region nor a provider of 'ssh'; known: " in nowhere.stderr
+    assert "near" in nowhere.stderr
     checked = pool.sky("check", "ssh")
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -33,7 +33,7 @@ AWAY_TOLD_S = 2.0
 """After how much silence whoever wants to know is told that a daemon is away."""
 FIRST_S = 3.0
 """How long somebody is waited for who has never answered: who is not there will hardly come."""
-NEVER_ANSWERED = "nobody has answered there yet: is the address right (SKY_URL), and does the server run?"
+NEVER_ANSWERED = "Is the address right (SKY_URL)? Nobody answered yet; `sky server start` starts one here."
 INTERRUPT_PATIENCE_S = 3.0
 """How long who was interrupted tries to take back what was asked."""
 LONG_S = 10.0
