@@ -126,7 +126,10 @@ export function lasted(seconds, roughly = false) {
 
 export function between(from, until) {
   const [start, end] = [moment(from), moment(until)];
-  return start === null ? "–" : lasted(((end ?? new Date()).getTime() - start.getTime()) / 1000);
+  if (start === null) return "–";
+  const seconds = ((end ?? new Date()).getTime() - start.getTime()) / 1000;
+  // Customers are told moments in whole seconds, which say nothing of what is within one.
+  return Number.isInteger(from) && seconds < 1 ? "< 1 s" : lasted(seconds);
 }
 
 export function usd(value) {

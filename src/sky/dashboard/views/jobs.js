@@ -25,7 +25,7 @@ import {
   usd,
   wrong,
 } from "../dom.js";
-import { soldTable } from "./sold.js";
+import { place, soldTable } from "./sold.js";
 
 const ROOT = "/compute/v1";
 const SOLD = 200;
@@ -212,12 +212,7 @@ export async function job(page) {
         ["SKU", one.sku],
         ["Submitted", time(one.created_at)],
         ["Ran for", between(one.started_at, one.finished_at)],
-        [
-          "Where",
-          one.placement
-            ? [one.placement.cloud, one.placement.region, one.placement.instance_type].join(" / ")
-            : null,
-        ],
+        ["Where", place(one)],
         ["Image", one.spec.image],
         ["Command", h("code", {}, (one.spec.command ?? []).join(" "))],
         ["Held", usd(one.usage.hold_usd)],

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { between, empty, facts, h, id, link, section, state, table, time, to, usd, wrong } from "../dom.js";
 
-const place = ({ placement: at }) => (at ? [...new Set([at.cloud, at.region, at.instance_type])].join(" / ") : "–");
+export const place = ({ placement: at }) => (at ? [...new Set([at.cloud, at.region, at.instance_type])].join(" / ") : "–");
 const account = (one) => (one.account ? link(`accounts/${to(one.account)}`, one.account) : one.owner);
 const compute = (one) => (one.compute_id ? link(`computes/${to(one.compute_id)}`, id(one.compute_id)) : "–");
 const where = (one) => (one.compute_id ? link(`computes/${to(one.compute_id)}`, place(one)) : place(one));
