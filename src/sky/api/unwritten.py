@@ -27,10 +27,13 @@ class Unwritten:
         while len(self._kept) > KEPT_MAX or (self._bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
             self._bytes -= _size(self._kept.pop(next(iter(self._kept))))
 
-    def find(self, request_id: str, owner: str | None) -> Mapping[str, Any] | None:
-        """The one with that id, of that owner or, with None, of anybody."""
-        row = self._kept.get(request_id)
-        return row if row is not None and owner in (None, row["owner"]) else None
+    def matching(self, start: str, owner: str | None) -> list[Mapping[str, Any]]:
+        """Those whose ids begin so, of that owner or, with None, of anybody; the one with that id alone."""
+        exact = self._kept.get(start)
+        found = (
+            [row for name, row in self._kept.items() if name.startswith(start)] if exact is None else [exact]
+        )
+        return [row for row in found if owner in (None, row["owner"])]
 
 
 def _size(row: Mapping[str, Any]) -> int:

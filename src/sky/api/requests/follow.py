@@ -110,7 +110,7 @@ async def list_requests(ask: Ask, query: ListQuery) -> ASGIResponse:
     user = user_of(ask)
     owner = None if query.all_users else user
     ids = query.request_ids or ()
-    unwritten = [row for one in ids if (row := ask.unit.unwritten.find(one, owner)) is not None]
+    unwritten = [row for one in ids for row in ask.unit.unwritten.matching(one, owner)]
     found = unwritten + await ask.unit.db.read(
         lambda c: rows.page(
             c,
@@ -176,15 +176,13 @@ async def get_health(ask: Ask) -> ASGIResponse:
 async def _found(ask: Ask, request_id: str) -> Row:
     """The request, where it is the caller's own or the caller an admin; to others it is not there."""
     owner = None if ask.caller.admin else user_of(ask)
-    unwritten = ask.unit.unwritten.find(request_id, owner)
-    if unwritten is not None:
-        return unwritten
+    unwritten = ask.unit.unwritten.matching(request_id, owner)
 
     def read(connection: Any) -> list[Row]:
         exact = rows.find(connection, request_id)
         if exact is not None and owner in (None, exact["owner"]):
             return [exact]
-        return rows.matching(connection, request_id, owner)
+        return unwritten + rows.matching(connection, request_id, owner)
 
     found = await ask.unit.db.read(read)
     if not found:
