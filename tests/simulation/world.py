@@ -178,8 +178,11 @@ class World:
         self.loop.call_later(self.cloud.pace.boot_s, one.start, context=self.nowhere)
 
     async def _ended(self, tag: str) -> None:
-        if tag in self.agents:
-            self.loop.call_later(self.cloud.pace.end_s, self.agents[tag].die, context=self.nowhere)
+        agent = self.agents.get(tag)
+        if agent is not None and not self.cloud.pace.end_s:
+            self.nowhere.copy().run(agent.die)  # by now the cloud says that its machine is gone
+        elif agent is not None:
+            self.loop.call_later(self.cloud.pace.end_s, agent.die, context=self.nowhere)
 
     def live_agents(self) -> list[SimAgent]:
         """Those whose machine is there."""
