@@ -124,7 +124,7 @@ def until_refused(bank: Bank) -> tuple[int, int]:
     return paid, refused
 
 
-def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDaemon) -> None:
+def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDaemon, tmp_path: Path) -> None:
     bank = Bank(on_small_disk, "full")
     http = bank.http
     spec = {"specs": [{"provider": {"kind": "local"}}], "nodes": {"desired": 1}}
@@ -134,8 +134,10 @@ def test_a_full_disk_stops_no_read_and_needs_no_restart(on_small_disk: RunningDa
         return http.get(f"/v1/computes/{compute}").json()["status"]["state"]
 
     api = Api(on_small_disk.url)
-    api.do("launch", task={"run": "sleep 600"}, cluster_name="full")
+    begun = tmp_path / "begun"
+    api.do("launch", task={"run": f"touch {begun}; exec sleep 600"}, cluster_name="full")
     until(lambda: state() == "ready", "the compute is ready")
+    until(begun.exists, "its job has written what it needs")
     process = on_small_disk.process.pid
     ballast = fill(on_small_disk.home)
     try:
