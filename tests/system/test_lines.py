@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 from tests.conftest import RunningDaemon
+from tests.system.lines import door, hello
 
 import sky
 from sky.api.agent.connect import REPLACED
@@ -39,27 +40,13 @@ async def until(socket: aiohttp.ClientWebSocketResponse, kind: type[Any]) -> Any
 
 async def comes_late(url: str, home: Path, call: Any) -> Any:
     """A first connection says hello after a second one has; then somebody calls. What the second is told."""
-    headers = {"Authorization": f"Bearer {(home / 'token').read_text()}", "X-Sky-Node": home.name}
-    older, newer = (
-        agent.Hello(
-            protocol=agent.PROTOCOL,
-            boot=boot,
-            pid=1,
-            python="3",
-            release="0",
-            slots=1,
-            window=1,
-            ready=True,
-        )
-        for boot in ("older", "newer")
-    )
-    address = f"{url}/agent/v1/connect"
+    address, headers = door(url, home)
     async with asyncio.timeout(WAIT_S), aiohttp.ClientSession() as session:
         first = await session.ws_connect(address, headers=headers)
         second = await session.ws_connect(address, headers=headers)
-        await second.send_bytes(msgspec.msgpack.encode(newer))
+        await second.send_bytes(hello("newer"))
         await until(second, agent.Welcome)
-        await first.send_bytes(msgspec.msgpack.encode(older))
+        await first.send_bytes(hello("older"))
         while not first.closed:
             await first.receive()
         assert first.close_code == REPLACED

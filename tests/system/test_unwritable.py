@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 import pytest
 from tests.conftest import RunningDaemon
+from tests.system.lines import door, hello
 
 import sky
 from sky.wire import agent
@@ -58,17 +59,14 @@ def running(url: str) -> str:
 
 async def tell(url: str, home: Path, report: agent.Report) -> Any:
     """Say a report in the place of the node's agent; gives what the daemon answers."""
-    headers = {"Authorization": f"Bearer {(home / 'token').read_text()}", "X-Sky-Node": home.name}
-    hello = agent.Hello(
-        protocol=agent.PROTOCOL, boot="another", pid=1, python="3", release="0", slots=1, window=1, ready=True
-    )
+    address, headers = door(url, home)
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(agent.FromDaemon)
     async with (
         asyncio.timeout(WAIT_S),
         aiohttp.ClientSession() as session,
-        session.ws_connect(f"{url}/agent/v1/connect", headers=headers) as socket,
+        session.ws_connect(address, headers=headers) as socket,
     ):
-        await socket.send_bytes(msgspec.msgpack.encode(hello))
+        await socket.send_bytes(hello())
         await socket.send_bytes(msgspec.msgpack.encode(report))
         while True:
             message = await socket.receive()

@@ -27,12 +27,12 @@ from sky.domain.artifact import Arrived, StoredFile, key_of
 from sky.domain.job import TERMINAL
 from sky.domain.job_errors import JobRefused
 from sky.kit import codec
+from sky.kit.clock import SECOND_US
 from sky.store.rows import artifacts as rows
 from sky.store.rows import jobs
 from sky.store.tx import Tx
 from sky.wire import jobs as wire
 
-SECOND_US = 1_000_000
 ADDRESS_US = 3_600 * SECOND_US
 TOKEN_SLACK_US = 2 * 3_600 * SECOND_US
 """How long after the longest time that a job may run its token is good."""

@@ -15,9 +15,8 @@ from msgspec import UNSET
 from sky.domain.catalogue import JobTemplate, Mount, Place, Sku
 from sky.domain.job import meter_of
 from sky.domain.money import usd_text
+from sky.kit.clock import SECOND_US
 from sky.wire import jobs as wire
-
-SECOND_US = 1_000_000
 
 
 def job(row: Mapping[str, Any], held_micro: int, now_us: int) -> wire.Job:

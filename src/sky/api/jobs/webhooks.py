@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from sky.api.jobs.route import PREFIX, JobAsk, reply, route
 from sky.domain.job_errors import JobRefused
+from sky.kit.clock import SECOND_US
 from sky.store.rows import webhooks as rows
 from sky.store.sql import Row
 from sky.store.tx import Tx
@@ -22,7 +23,6 @@ from sky.wire import webhooks as wire
 TAG = "webhooks"
 ROOT = f"{PREFIX}/webhook_endpoints"
 ONE = f"{ROOT}/{{id}}"
-SECOND_US = 1_000_000
 PAGE_MAX = 100
 
 

@@ -21,6 +21,7 @@ from sky.api.requests.upload import GZIP
 from sky.api.requests.versions import user_of
 from sky.api.stream import Streamed
 from sky.domain.errors import Forbidden, NotFound
+from sky.kit.clock import SECOND_US
 from sky.store.rows import clusters
 from sky.store.sql import Row
 from sky.store.views import jobs as views
@@ -28,7 +29,6 @@ from sky.wire.request_answers import DownloadLogsBody
 
 TAG = "Requests"
 JOBS_MAX = 1_000
-SECOND_US = 1_000_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 

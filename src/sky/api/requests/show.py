@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sky.kit.clock import SECOND_US
 from sky.wire import requests as wire
-
-SECOND_US = 1_000_000
 
 
 def record(row: Mapping[str, Any]) -> wire.RequestRecord:
