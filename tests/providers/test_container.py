@@ -419,6 +419,21 @@ async def test_an_engine_that_never_answers_delays_nobody_else(
     server.close()
 
 
+async def test_what_goes_while_the_engine_looks_at_it_is_gone(tmp_path: Path) -> None:
+    words = json.dumps({"message": "container 0c86 does not exist in database: no such container"}).encode()
+    answer = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n"
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer + b"Content-Length: %d\r\n\r\n%s" % (len(words), words))
+        await writer.drain()
+        writer.close()
+
+    socket = tmp_path / "going.sock"
+    async with await asyncio.start_unix_server(answered, str(socket)):
+        assert await provider_of({"engine": f"unix://{socket}"}).find("nod_1") is None
+
+
 async def test_what_is_no_engine_is_told_so() -> None:
     with closed() as url:
         provider = provider_of({"engine": url.replace("http", "tcp")})

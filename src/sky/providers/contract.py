@@ -320,12 +320,16 @@ class ProviderContract:
 
     async def _until(self, check: Callable[[], Awaitable[T | None]], within_seconds: float, what: str) -> T:
         tries_max = max(1, round(within_seconds / POLL_SECONDS))
+        said = ""
         for _ in range(tries_max):
-            result = await check()
+            try:
+                result = await check()
+            except AgainLater as error:  # as loops do: they ask again
+                result, said = None, f" ({error.message})"
             if result:
                 return result
             await self.wait(POLL_SECONDS)
-        raise AssertionError(f"not within {within_seconds:.0f} s: {what}")
+        raise AssertionError(f"not within {within_seconds:.0f} s: {what}{said}")
 
 
 async def _again(call: Awaitable[object]) -> bool:

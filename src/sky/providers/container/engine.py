@@ -28,6 +28,7 @@ ANSWER_SECONDS_MAX = 30.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 MESSAGE_CHARS_MAX = 400
 HTTP_OK_MAX = 399
+GONE_WORDS = ("no such container", "no such volume")
 
 T = TypeVar("T")
 
@@ -42,8 +43,11 @@ class Said(Exception):
 
     @property
     def missing(self) -> bool:
-        """What was named is not there."""
-        return self.status == 404
+        """What was named is not there.
+
+        Podman answers 500 where a container goes while it is looked at, with the words of its 404.
+        """
+        return self.status == 404 or self.message.endswith(GONE_WORDS)
 
 
 class Engine:
