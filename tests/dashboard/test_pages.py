@@ -272,9 +272,12 @@ def test_a_folder_and_an_archive_go_along_with_a_task(tab: Tab, fleet: Fleet, tm
     tab.says("2 files, 62 B; 1 of caches and environments stay behind.")
     sent(tab, "with-folder", "./go")
     tab.says("that is all")
-    assert [line for line in tab.text().splitlines() if line.strip() in {"from far below", "go"}] == [
-        "from far below",
-        "go",
+    printed = [line for line in tab.text().splitlines() if line.startswith("(task) ")]
+    assert printed == [
+        "(task) from far below",
+        "(task) go",
+        f"(task) {deep.parent.name}",
+        "(task) that is all",
     ]
     assert ".venv" not in tab.text()
     with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as archive:
