@@ -13,6 +13,7 @@ from sky.client import request_flows as flows
 from sky.client.enums import JobStatus, OptimizeTarget, StatusRefreshMode, word_of
 from sky.client.exceptions import InvalidArgument, NotSupportedError
 from sky.client.flows import Flow
+from sky.client.lists import names, numbers
 from sky.client.progress import lasting
 from sky.client.records import ClusterHandle, ClusterRecord, CostRecord, JobRecord, Record, RequestId
 from sky.client.tasks import known
@@ -121,7 +122,9 @@ def status(
 ) -> Flow[RequestId[list[ClusterRecord]]]:
     """Show clusters."""
     mode = _member(StatusRefreshMode, refresh, "refresh").value
-    body = wire.StatusBody(cluster_names=_texts(cluster_names), refresh=mode, all_users=all_users)
+    body = wire.StatusBody(
+        cluster_names=names("cluster_names", cluster_names), refresh=mode, all_users=all_users
+    )
     return (yield from flows.submit("status", body))
 
 
@@ -191,7 +194,7 @@ def job_status(
     cluster_name: str, job_ids: Sequence[int] | None
 ) -> Flow[RequestId[dict[int, JobStatus | None]]]:
     """Tell the states of jobs."""
-    body = wire.JobStatusBody(cluster_name=cluster_name, job_ids=_numbers(job_ids))
+    body = wire.JobStatusBody(cluster_name=cluster_name, job_ids=numbers("job_ids", job_ids))
     return (yield from flows.submit("job_status", body))
 
 
@@ -200,7 +203,7 @@ def cancel(
 ) -> Flow[RequestId[list[int]]]:
     """Cancel jobs of a cluster."""
     body = wire.CancelBody(
-        cluster_name=cluster_name, job_ids=_numbers(job_ids), all=every, all_users=all_users
+        cluster_name=cluster_name, job_ids=numbers("job_ids", job_ids), all=every, all_users=all_users
     )
     return (yield from flows.submit("cancel", body))
 
@@ -213,7 +216,7 @@ def check(
 ) -> Flow[RequestId[Any]]:
     """Look which clouds can be used."""
     _no_workspace(workspace)
-    named = _texts(infra_list)
+    named = names("infra_list", infra_list)
     clouds = None if named is None else tuple(map(_cloud, named))
     body = wire.CheckBody(infra_list=clouds, verbose=verbose)
     return (yield from flows.submit("check", body))
@@ -243,7 +246,7 @@ def accelerators(
         name_filter=name_filter,
         region_filter=region_filter,
         quantity_filter=quantity_filter,
-        clouds=_texts(clouds),
+        clouds=names("clouds", clouds),
         all_regions=all_regions,
         require_price=require_price,
         case_sensitive=case_sensitive,
@@ -275,18 +278,6 @@ def _cloud(infra: str) -> str:
     """An infra whose cloud has the name that servers know: ``k8s/here`` is ``kubernetes/here``."""
     first, slash, rest = infra.partition("/")
     return known.CLOUDS.get(first.lower(), first) + slash + rest
-
-
-def _texts(given: Sequence[str] | str | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    return (given,) if isinstance(given, str) else tuple(str(one) for one in given)
-
-
-def _numbers(given: Sequence[int] | int | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    return (given,) if isinstance(given, int) else tuple(given)
 
 
 def _no_workspace(workspace: str | None) -> None:

@@ -25,6 +25,7 @@ from sky.client.errors import DaemonStartFailed
 from sky.client.exceptions import InvalidArgument, NotSupportedError
 from sky.client.flows import Flow, ask
 from sky.client.http import Http
+from sky.client.lists import names
 from sky.client.records import RequestId, RequestRecord, ServerInfo, request_record
 from sky.client.request_link import FIRST_PATIENCE_S, Link, link
 from sky.client.request_logs import unpack_logs
@@ -46,7 +47,7 @@ def api_status(
 
     ``fields``: only these of each. Raises RequestNotFound.
     """
-    ids = _ids(request_ids) or ()
+    ids = names("request_ids", request_ids) or ()
     call = calls.list_requests(
         ids, all_status=all_status or bool(ids), cluster_name=cluster_name, limit=limit
     )
@@ -76,7 +77,7 @@ def cancelling(
     request_ids: Sequence[str] | str | None, *, all_users: bool, silent: bool
 ) -> Flow[RequestId[list[str]]]:
     """The same, for either driver."""
-    ended = yield from flows.cancel(_ids(request_ids), all_users=all_users)
+    ended = yield from flows.cancel(names("request_ids", request_ids), all_users=all_users)
     if not silent:
         shown = ", ".join(ended) or "no request: none of them was under way"
         sys.stderr.write(f"cancelled {shown}\n")
@@ -90,12 +91,6 @@ def cancelling(
         result=list(ended),
     )
     return RequestId(record.request_id, record)
-
-
-def _ids(given: Sequence[str] | str | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    return (str(given),) if isinstance(given, str) else tuple(map(str, given))
 
 
 def api_info() -> ServerInfo:

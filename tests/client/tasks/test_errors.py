@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,9 @@ import pytest
 import sky
 from sky.client.exceptions import InvalidTaskYAMLError, NotSupportedError
 from sky.client.tasks import wire
+
+ANY: Any = sky
+"""What a caller may do without types."""
 
 WRONG = [
     ("nam: x", "1:1: nam: there is no such field; did you mean 'name'?"),
@@ -234,7 +239,7 @@ def test_a_constructor_refuses_the_same_with_the_same_words() -> None:
     with pytest.raises(InvalidTaskYAMLError, match=r"resources\.infra: 'gpc'"):
         sky.Task().set_resources({"infra": "gpc"})
     with pytest.raises(InvalidTaskYAMLError, match="a task is a mapping"):
-        sky.Task.from_yaml_config(["run"])
+        ANY.Task.from_yaml_config(["run"])
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -324,3 +329,40 @@ def test_checking_a_task_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for resources in task.resources:
         resources.validate()
     assert task.file_mounts == {"/a": "https://example.com/x"}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ANY.Task.from_yaml(3), "3: .*a path of a task file is a text"),
+        (lambda: ANY.Dag.from_yaml(None), "None: .*a path of a task file is a text"),
+        (lambda: ANY.Task.from_yaml_str({}), "it is a dict; sky.Task.from_yaml_config reads a mapping"),
+        (lambda: ANY.Task.from_yaml_str("run: a", env_overrides=3), "envs: 3: it is a mapping"),
+        (lambda: ANY.Task("a").update_envs(3), "envs: 3: it is a mapping"),
+        (lambda: ANY.Task("a").update_envs([3]), r"envs\[0\]: 3: it is a pair of name and value"),
+        (lambda: ANY.Task("a").update_secrets(["top"]), r"secrets\[0\]: it is a pair of name and value"),
+        (lambda: ANY.Task("a").set_file_mounts(3), "file_mounts: 3: it is a mapping"),
+        (lambda: ANY.Task("a").update_file_mounts(3), "file_mounts: 3: it is a mapping"),
+        (lambda: ANY.Task("a").set_resources_override(3), "resources: 3: an override is a mapping"),
+    ],
+)
+def test_what_is_of_another_kind_is_named(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(sky.exceptions.InvalidTaskYAMLError, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ANY.status(3), "cluster_names is a list of names, and 3 was given"),
+        (lambda: ANY.cancel("a", job_ids=3.5), "job_ids is a list of numbers, and 3.5 was given"),
+        (lambda: ANY.job_status("a", ["1"]), "job_ids is a list of numbers, and '1' in it is none"),
+        (lambda: ANY.api_status(3), "request_ids is a list of names, and 3 was given"),
+    ],
+)
+def test_a_list_that_is_none_is_refused_before_anybody_is_asked(
+    call: Callable[[], object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKYPILOT_API_SERVER_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(sky.exceptions.InvalidArgument, match=re.escape(said)):
+        call()

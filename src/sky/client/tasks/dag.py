@@ -44,8 +44,9 @@ class Dag:
         cls, yaml_str: str, *, env_overrides: Overrides = None, secrets_overrides: Overrides = None
     ) -> Self:
         """The chain of the text of a file. Raises InvalidTaskYAMLError."""
-        content = yaml_str.encode("utf-8", "surrogateescape")
-        return cls._of_content(content, reading.TEXT, env_overrides, secrets_overrides)
+        return cls._of_content(
+            reading.content_of_text(yaml_str), reading.TEXT, env_overrides, secrets_overrides
+        )
 
     @classmethod
     def _of_content(cls, content: bytes, file: str, envs: Overrides, secrets: Overrides) -> Self:

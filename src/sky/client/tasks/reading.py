@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sky.client.exceptions import InvalidTaskYAMLError
+from sky.client.tasks import values
 from sky.client.tasks.fields import FILLED_IN
 from sky.client.tasks.report import Report
 from sky.kit import marked_yaml
@@ -29,7 +30,10 @@ _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 def content_of(path: str | os.PathLike[str], what: str = "a task file") -> bytes:
     """What is in a file. Raises InvalidTaskYAMLError for one that cannot be read."""
-    named = Path(os.fspath(path)).expanduser()
+    try:
+        named = Path(os.fspath(path)).expanduser()
+    except (TypeError, RuntimeError) as error:  # RuntimeError: a ~ of nobody
+        raise _unreadable(repr(path), f"{error}; a path of {what} is a text or a pathlib.Path") from error
     try:
         with named.open("rb") as file:
             return file.read(marked_yaml.BYTES_MAX + 1)
@@ -39,6 +43,13 @@ def content_of(path: str | os.PathLike[str], what: str = "a task file") -> bytes
         raise _unreadable(path, f"there is no such file{_near(named)}") from error
     except (OSError, ValueError) as error:
         raise _unreadable(path, f"it cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def content_of_text(text: str) -> bytes:
+    """The text of a task file, as a file would have it. Raises InvalidTaskYAMLError for what is no text."""
+    if not isinstance(cast("object", text), str):
+        raise _unreadable(TEXT, f"it is a {type(text).__name__}; sky.Task.from_yaml_config reads a mapping")
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _near(path: Path) -> str:
@@ -119,8 +130,7 @@ def settled(marked: Marked, report: Report, envs: Overrides, secrets: Overrides)
 
 
 def _given(config: dict[str, Any], field: str, overrides: Overrides, report: Report) -> None:
-    pairs = cast("Mapping[str, str]", overrides) if isinstance(overrides, Mapping) else overrides or ()
-    given: dict[str, str] = dict(pairs)
+    given = ({} if overrides is None else values.variables(report, (field,), overrides)) or {}
     variables: Any = config.get(field)
     if variables is not None and not isinstance(variables, dict):
         return

@@ -108,8 +108,9 @@ class Task:
         cls, yaml_str: str, *, env_overrides: Overrides = None, secrets_overrides: Overrides = None
     ) -> Self:
         """The task of the text of a file. Raises InvalidTaskYAMLError."""
-        content = yaml_str.encode("utf-8", "surrogateescape")
-        return cls._of_content(content, reading.TEXT, env_overrides, secrets_overrides)
+        return cls._of_content(
+            reading.content_of_text(yaml_str), reading.TEXT, env_overrides, secrets_overrides
+        )
 
     @classmethod
     def _of_content(cls, content: bytes, file: str, envs: Overrides, secrets: Overrides) -> Self:
@@ -297,25 +298,29 @@ class Task:
 
     def set_resources_override(self, override: Mapping[str, Any]) -> Self:
         """The same machines with other values for some fields. Raises InvalidTaskYAMLError."""
-        changed = tuple(one.copy(**override) for one in self.given_resources)
+        report = Report()
+        fields_of_it = values.mapping(report, ("resources",), override, "an override is a mapping of fields")
+        report.finish()
+        changed = tuple(one.copy(**(fields_of_it or {})) for one in self.given_resources)
         return self._set("resources", changed)
 
     def update_envs(self, envs: Variables) -> Self:
         """Further variables, which stand before others of their names. Raises InvalidTaskYAMLError."""
-        return self._set("envs", {**self.envs, **_pairs(envs)})
+        return self._set("envs", {**self.envs, **_checked("envs", envs)})
 
     def update_secrets(self, secrets: Variables) -> Self:
         """Further secrets, which stand before others of their names. Raises InvalidTaskYAMLError."""
-        return self._set("secrets", {**self.secrets, **_pairs(secrets)})
+        return self._set("secrets", {**self.secrets, **_checked("secrets", secrets)})
 
     def set_file_mounts(self, file_mounts: Mapping[str, str] | None) -> Self:
         """These paths and addresses instead of those before; storages stay. Raises InvalidTaskYAMLError."""
         kept = {at: one for at, one in self._mounts().items() if not isinstance(one, str)}
-        return self._set("file_mounts", {**kept, **(file_mounts or {})} or None)
+        given = {} if file_mounts is None else _checked("file_mounts", file_mounts)
+        return self._set("file_mounts", {**kept, **given} or None)
 
     def update_file_mounts(self, file_mounts: Mapping[str, Any]) -> Self:
         """Further things that go somewhere. Raises InvalidTaskYAMLError."""
-        return self._set("file_mounts", {**self._mounts(), **file_mounts})
+        return self._set("file_mounts", {**self._mounts(), **_checked("file_mounts", file_mounts)})
 
     def set_storage_mounts(self, storage_mounts: Mapping[str, Any] | None) -> Self:
         """These storages instead of those before. Raises InvalidTaskYAMLError."""
@@ -360,8 +365,12 @@ def _brief(script: Any) -> Any:
     return first if len(first) < 40 and first == script.strip() else f"{first[:40]}…"
 
 
-def _pairs(given: Variables) -> dict[str, Any]:
-    return dict(cast("Mapping[str, str]", given) if isinstance(given, Mapping) else given)
+def _checked(name: str, given: Any) -> dict[str, Any]:
+    """What is to be added to a field. Raises InvalidTaskYAMLError."""
+    report = Report()
+    found = fields.FIELDS[name](report, (name,), given)
+    report.finish()
+    return found or {}
 
 
 def _plain(value: Any) -> Any:
