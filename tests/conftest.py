@@ -16,10 +16,12 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 # Some shells forbid it: then each of some thousand processes would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -31,12 +33,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 HERE = Path(__file__).parent
 SOON_OVER = {"agent", "api", "domain", "fuzz", "kit", "plan", "proving", "reconcile", "server", "store"}
 """Folders with no file that takes long."""
-START_S = 20.0
+START_S = 60.0
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 """Before a command: it ends when this process does, however that ends. To the kernel that is the thread."""
 STARTER = ThreadPoolExecutor(1, "starts-daemons")
 """The thread that starts them lives as long as we do; one that a test has of its own may not."""
-STOP_S = 15.0
+STOP_S = 30.0
 
 
 @dataclass
@@ -97,8 +99,13 @@ class RunningDaemon:
             self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self.kill()
+        self.end_agents()
+
+    def end_agents(self) -> None:
+        """End what was started as its nodes, as far as that has not ended by itself meanwhile."""
         for pid in self.agents():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def agents(self) -> list[int]:
         """Processes that were started as nodes of this daemon, or by those."""
@@ -134,12 +141,6 @@ def pytest_sessionfinish() -> None:
     databases = sys.modules.get("tests.databases")
     if databases is not None and databases.server.cache_info().currsize:
         databases.server().stop()
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

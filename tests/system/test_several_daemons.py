@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,8 +58,7 @@ def daemons(tmp_path: Path) -> Iterator[list[RunningDaemon]]:
     for one in three:
         if one.process.poll() is None:
             one.stop()
-    for pid in RunningDaemon(shared, 0).agents():
-        os.kill(pid, signal.SIGKILL)
+    RunningDaemon(shared, 0).end_agents()
 
 
 def test_any_daemon_may_be_killed_while_calls_run_through_another(

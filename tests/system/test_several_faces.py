@@ -10,10 +10,8 @@ began beside the others while work was under way.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -132,8 +130,7 @@ def three(
     for one in daemons:
         if hasattr(one, "process") and one.process.poll() is None:
             one.stop()
-    for pid in RunningDaemon(place / "shared", 0).agents():
-        os.kill(pid, signal.SIGKILL)
+    RunningDaemon(place / "shared", 0).end_agents()
 
 
 def database_name(three: list[RunningDaemon]) -> str:
