@@ -54,7 +54,7 @@ from sky.wire.agent import (
 )
 
 T = TypeVar("T")
-WAIT_S = 20.0
+WAIT_S = 60.0
 TOKEN = "a-node-token"
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -90,6 +90,7 @@ class Daemon:
         self.lease_seconds = 0.0
         self.ping_seconds = 0.2
         self.answering = True
+        self.holding = False
         self.message_bytes_max = 0
         self.blobs: dict[str, bytes] = {}
         self.wrong_blobs: dict[str, bytes] = {}
@@ -198,6 +199,8 @@ class Daemon:
                 await socket.send_bytes(_encoder.encode(Pong()))
             case Report():
                 self._on_report(message)
+                while self.holding:
+                    await asyncio.sleep(0.005)
                 await socket.send_bytes(_encoder.encode(Heard(number=message.number)))
 
     def _on_report(self, report: Report) -> None:
@@ -445,6 +448,7 @@ class Node:
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        until(lambda: not self.processes(), "the end of what was killed")
 
 
 @pytest.fixture(name="until", scope="session")

@@ -67,8 +67,12 @@ def test_accelerators_are_read_where_their_tool_is(node_of: Any, until: Any, tmp
     tool.write_text("#!/bin/sh\necho '0, 87, 1024, 24576'\nsleep 0.3\necho '1, [N/A], 0, 24576'\n")
     tool.chmod(0o755)
     node = node_of(image={"env": {"PATH": f"{tmp_path}:{os.environ['PATH']}"}}).start()
-    until(lambda: node.daemon.pings and "gpu_0_percent" in node.daemon.pings[-1].metrics, "a gauge")
-    gauges = node.daemon.pings[-1].metrics
+
+    def told() -> dict[str, float] | None:
+        newest = node.daemon.pings[-1].metrics if node.daemon.pings else {}
+        return newest if "gpu_0_percent" in newest else None
+
+    gauges = until(told, "a gauge")
     assert gauges["gpu_0_percent"] == 87.0
     assert gauges["gpu_0_memory_used_bytes"] == 2**30
     assert gauges["gpu_1_memory_total_bytes"] == 24 * 2**30
@@ -133,15 +137,18 @@ def test_a_report_that_was_heard_before_the_line_broke_is_not_said_again(node: A
     assert len(node.daemon.repeats) == repeats
 
 
-def test_whatever_happens_during_a_report_goes_into_the_next(node: Any) -> None:
+def test_whatever_happens_during_a_report_goes_into_the_next(node: Any, until: Any) -> None:
     before = len(node.daemon.reports)
+    node.daemon.holding = True
     items = [node.item(lambda: None) for _ in range(400)]
     node.send_all(items)
+    until(lambda: all(journal_has(node, item.execution, 2) for item in items), "outcomes in the journal")
+    node.daemon.holding = False
     for item in items:
         node.outcome(item.execution)
     reports = node.daemon.reports[before:]
     assert sum(len(report.outcomes) for report in reports) == 400
-    assert len(reports) < 300
+    assert len(reports) < 10
 
 
 def test_work_that_comes_again_is_not_run_again(node: Any, tmp_path: Path) -> None:
@@ -197,7 +204,7 @@ def test_a_new_agent_tells_what_the_killed_one_could_not(
     before = node.processes()
     node.signal(signal.SIGKILL)
     node.wait()
-    until(lambda: not node.processes(), "the end of everything the agent had", 5.0)
+    until(lambda: not node.processes(), "the end of everything the agent had")
     assert len(before) >= 4
     with (node.home / "journal").open("ab") as file:
         file.write(b"\x00\x00\x10\x00torn")
@@ -252,7 +259,7 @@ def spawning(path: str) -> None:
 
 @pytest.mark.parametrize("how", ["kill", "term", "stop", "lease", "home"])
 def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_path: Path, how: str) -> None:
-    daemon.lease_seconds = 1.0 if how == "lease" else 0.0
+    daemon.lease_seconds = 5.0 if how == "lease" else 0.0
     node = node_of(worker={"executor": "process", "concurrency": 2}).start()
     execution = node.send(spawning, str(tmp_path / "pids"))
     until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text(), "subprocesses")
@@ -274,8 +281,8 @@ def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_p
     assert code == (-signal.SIGKILL if how == "kill" else 0)
     assert execution not in daemon.outcomes
     if how == "lease":
-        assert "lease is 1 s" in node.log
-        assert 0.8 < time.monotonic() - began < 15.0
+        assert "lease is 5 s" in node.log
+        assert 2.5 < time.monotonic() - began < 30.0
     elif how == "home":
         assert "its home is gone" in (tmp_path / "taken away" / "agent.log").read_text()
     elif how == "stop":

@@ -63,7 +63,7 @@ def test_packages_are_installed_once_for_all_nodes(
         second.start(ready=False)
         prefixes: set[str] = set()
         for node in (first, second):
-            until(lambda daemon=node.daemon: daemon.ready, "a ready node", 50.0)
+            until(lambda daemon=node.daemon: daemon.ready, "a ready node")
             value, prefix, name, python = node.value(told)
             assert (value, name) == ("installed", node.name)
             assert Path(python).is_relative_to(tmp_path / "envs")
@@ -91,7 +91,7 @@ def test_a_package_comes_from_the_index_that_is_named_for_it(
         threading.Thread(target=server.serve_forever, daemon=True).start()
         index = {"url": f"http://127.0.0.1:{server.server_port}/", "packages": ["tiny_for_test"]}
         node = node_of(image={"pip": ["tiny_for_test"], "pip_indexes": [index]}).start(ready=False)
-        until(lambda: node.daemon.ready, "a ready node", 50.0)
+        until(lambda: node.daemon.ready, "a ready node")
         server.shutdown()
     assert node.value(told)[0] == "from the index"
 
@@ -115,7 +115,7 @@ def test_an_image_that_cannot_be_made_says_why(
     node_of: Any, until: Any, image: dict[str, Any], said: str
 ) -> None:
     node = node_of(image=image).start(ready=False)
-    failed = until(lambda: failures(node), "a failed phase", 40.0)
+    failed = until(lambda: failures(node), "a failed phase")
     assert failed[0].phase == "environment"
     assert said in failed[0].error
     hello = until(lambda: [hello for hello in node.daemon.hellos if hello.error], "a hello with the error")[0]
@@ -129,7 +129,7 @@ def test_bootstrapping_has_a_limit(node_of: Any, until: Any) -> None:
         index = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
         image = {"pip": ["tiny_for_test"], "pip_indexes": [index], "bootstrap_timeout": 3}
         node = node_of(image=image).start(ready=False)
-        failed = until(lambda: failures(node), "a limit", 15.0)
+        failed = until(lambda: failures(node), "a limit")
     assert "3 s" in failed[0].error
     until(lambda: not installers(node), "the end of the installer")
 
@@ -173,7 +173,7 @@ def test_a_private_index_is_reached_with_the_netrc_and_calls_do_not_see_it(
         index = {"url": f"http://127.0.0.1:{server.server_port}/", "packages": ["tiny_for_test"]}
         image = {"pip": ["tiny_for_test"], "pip_indexes": [index]}
         stranger = node_of(image=image).start(ready=False)
-        failed = until(lambda: failures(stranger), "a refusal", 40.0)
+        failed = until(lambda: failures(stranger), "a refusal")
         assert "401" in failed[0].error
         assert ".netrc" in failed[0].error
         stranger.end()
@@ -188,7 +188,7 @@ def test_a_private_index_is_reached_with_the_netrc_and_calls_do_not_see_it(
             "PIP_DEFAULT_TIMEOUT": "7",
         }
         node.start(ready=False)
-        until(lambda: node.daemon.ready, "a ready node", 50.0)
+        until(lambda: node.daemon.ready, "a ready node")
         server.shutdown()
     assert node.value(told)[0] == "private"
     variables = node.value(seen_variables)
@@ -253,22 +253,22 @@ def test_a_builder_that_is_killed_leaves_nothing_that_looks_finished(
     (source / "pyproject.toml").write_text(PROJECT)
     spec = {"image": {"pip": [str(source)]}, "envs": str(tmp_path / "envs")}
     first = node_of(**spec).start(ready=False)
-    until((source / "begun").exists, "a build", 40.0)
+    until((source / "begun").exists, "a build")
     other = type(daemon)()
     other.start()
     second = node_of(**spec)
     second.daemon = other
     try:
         second.start(ready=False)
-        until(lambda: "waiting for another node" in other.text(None), "a second node that waits", 30.0)
+        until(lambda: "waiting for another node" in other.text(None), "a second node that waits")
         assert (source / "begun").read_text() == "x"
         first.signal(signal.SIGKILL)
         first.wait()
         # The next one begins as soon as all that the dead one had started is gone.
-        until(lambda: (source / "begun").read_text() == "xx", "a build from the beginning", 40.0)
+        until(lambda: (source / "begun").read_text() == "xx", "a build from the beginning")
         assert list((tmp_path / "envs").glob("*/ready")) == []
         (source / "go").touch()
-        until(lambda: other.ready, "a ready node", 40.0)
+        until(lambda: other.ready, "a ready node")
         assert second.value(lambda: __import__("slow_for_test").VALUE) == "built"
         [_mark] = (tmp_path / "envs").glob("*/ready")
         assert not [path for path in (tmp_path / "envs").iterdir() if ".gone-" in path.name]
@@ -307,7 +307,15 @@ def failures(node: Any) -> list[Any]:
 
 
 def installers(node: Any) -> list[int]:
-    return [pid for pid in node.processes() if b"pip\0install" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in node.processes() if b"pip\0install" in command_of(pid)]
+
+
+def command_of(pid: int) -> bytes:
+    """The words of a process; none: it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def test_workers_that_cannot_start_say_why(node_of: Any, until: Any, tmp_path: Path) -> None:
@@ -317,6 +325,6 @@ def test_workers_that_cannot_start_say_why(node_of: Any, until: Any, tmp_path: P
     node = node_of()
     node.extra = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     node.start(ready=False)
-    failed = until(lambda: failures(node), "a failed phase", 15.0)
+    failed = until(lambda: failures(node), "a failed phase")
     assert failed[0].phase == "workers"
     assert "not allowed" in failed[0].error

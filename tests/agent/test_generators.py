@@ -121,7 +121,7 @@ def test_a_cancelled_generator_runs_its_finally(either: Any, until: Any, tmp_pat
     execution = either.send(function, str(path), stream=True)
     until(lambda: len(items_of(either, execution)) >= ITEM_WINDOW - 1, "items")
     either.cancel(execution)
-    outcome = either.outcome(execution, 4.0)
+    outcome = either.outcome(execution)
     assert outcome.state == "cancelled"
     assert path.exists()
 

@@ -78,7 +78,7 @@ def test_files_are_imported_and_read_and_unpacked_once(
     second.daemon = other
     try:
         second.start(ready=False)
-        until(lambda: other.ready, "a ready node", 30.0)
+        until(lambda: other.ready, "a ready node")
         assert second.value(used)[1] == file
     finally:
         second.end()
@@ -90,7 +90,7 @@ def test_files_that_cannot_be_had_fail_the_node_with_the_reason(
 ) -> None:
     whole = daemon.store(json.dumps({"parts": ["0" * 64]}).encode())
     node = node_of(image={"includes_sha256": whole}).start(ready=False)
-    failed = until(lambda: [p for p in node.daemon.phases if p.event == "failed"], "a failed phase", 30.0)
+    failed = until(lambda: [p for p in node.daemon.phases if p.event == "failed"], "a failed phase")
     assert "0" * 64 in failed[0].error
     assert list((node.home / "envs").glob("files-*/ready")) == []
 

@@ -56,7 +56,7 @@ def test_a_command_does_not_wait_for_what_it_left_in_the_background(node: Any, u
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -70,7 +70,7 @@ def test_a_session_whose_other_end_leaves_is_ended(node: Any, until: Any, kind: 
     pids = [int(word) for word in session.output["stdout"].split() if word.isdigit()]
     assert len(pids) == 2
     session.close()
-    until(lambda: not any(alive(pid) for pid in pids), "the end of the command", 5.0)
+    until(lambda: not any(alive(pid) for pid in pids), "the end of the command")
 
 
 def test_the_images_variables_are_there(node_of: Any) -> None:

@@ -53,7 +53,7 @@ def test_packages_are_installed_once_for_all_nodes(
             node.extra = {"PATH": f"{apt}{os.pathsep}{os.environ['PATH']}"}
             node.start(ready=False)
         for node in (first, second):
-            until(lambda node=node: node.daemon.ready, "a ready node", 30.0)
+            until(lambda node=node: node.daemon.ready, "a ready node")
         asked = (apt / "asked").read_text().splitlines()
         assert [line.split()[1] for line in asked] == ["update", "install"]
         assert "--no-remove -- tiny-for-test" in asked[1]
@@ -70,7 +70,7 @@ def test_a_package_that_is_not_there_fails_the_node_in_apts_words(
     node = node_of(image={"apt": ["no-such-thing"]})
     node.extra = {"PATH": f"{apt}{os.pathsep}{os.environ['PATH']}"}
     node.start(ready=False)
-    failed = until(lambda: [p for p in node.daemon.phases if p.event == "failed"], "a failed phase", 30.0)
+    failed = until(lambda: [p for p in node.daemon.phases if p.event == "failed"], "a failed phase")
     assert "Unable to locate package no-such-thing" in failed[0].error
 
 
