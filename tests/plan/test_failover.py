@@ -67,7 +67,11 @@ def test_the_next_kind_is_taken_and_what_came_first_is_told_with_region_and_cost
         "reason": reason,
         "plain": "ssh in pool had none for it",
     }
-    assert bound.passed_over == [quota, sold_out]
+    assert bound.passed_over == [sold_out, quota], "as the spec orders them, however they were heard of"
+    said = {**quota, "offer": HOST.id, "reason": "pool/host in pool, 0.5 USD an hour: it is full"}
+    sold = dataclasses.replace(BOX, available=0)
+    bound = bought(waiting(HOST, sold, T3, node=node(state=n.REQUESTED, passed_over=(said,))))
+    assert [one["offer"] for one in bound.passed_over] == [HOST.id, None]
 
 
 def test_what_would_have_come_later_anyway_is_told_last() -> None:

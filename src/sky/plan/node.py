@@ -214,7 +214,8 @@ def _taken(choice: offer.Chosen) -> str:
 
 
 def _reasons(node: NodeView, choice: offer.Chosen) -> list[dict[str, Any]]:
-    """Why the others were passed over: what providers have said so far, and what did not fit."""
+    """Why the others were passed over: what providers have said so far, and what did not fit; each where it
+    would have come, whichever way it was heard of."""
     said = [p for p in node.passed_over if p["offer"] is not None]
     told = {p["offer"] for p in said}
     more = {one.text: one for one in choice.missed if one.offer_id not in told}
@@ -229,7 +230,11 @@ def _reasons(node: NodeView, choice: offer.Chosen) -> list[dict[str, Any]]:
         }
         for one in more.values()
     ]
-    return [*said, *unsaid][:REASONS_MAX]
+    places: dict[str | None, int] = {}
+    for place, one in enumerate(choice.missed):
+        places.setdefault(one.offer_id if one.offer_id in told else one.text, place)
+    kept = [*said, *unsaid][:REASONS_MAX]
+    return sorted(kept, key=lambda entry: places.get(entry["offer"] or entry["reason"], len(places)))
 
 
 def _noted(node: NodeView, message: str) -> n.NodeNoted | None:
