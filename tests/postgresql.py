@@ -63,7 +63,7 @@ class Server:
             "sky",
         ]
         subprocess.run([*self._as_owner, *made], check=True, capture_output=True, cwd=self.folder)
-        options = {
+        self._options = {
             "listen_addresses": "127.0.0.1",
             "port": self.port,
             "unix_socket_directories": self.folder,
@@ -71,9 +71,13 @@ class Server:
             "max_connections": 200,
             "shared_buffers": "32MB",
         }
-        command = [str(where / "postgres"), "-D", str(data)]
-        command += [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-        with open(self.folder / "log", "wb") as log:
+        self.begin()
+
+    def begin(self) -> None:
+        """Start it, where it was ended."""
+        command = [str(self._bin / "postgres"), "-D", str(self.folder / "data")]
+        command += [word for name, value in self._options.items() for word in ("-c", f"{name}={value}")]
+        with open(self.folder / "log", "ab") as log:
             self.process = STARTER.submit(
                 subprocess.Popen,
                 [*self._as_owner, *DIES_WITH_US, *command],
@@ -92,16 +96,27 @@ class Server:
             found = connection.execute(sql.encode())
             return list(found.fetchall()) if found.description else []
 
+    def cut(self) -> None:
+        """End every connection that somebody has."""
+        self.do(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+
     def empty(self) -> str:
         """The URL of a new database with the newest schema and nothing in it."""
         name = f"sky_{next(_numbers)}"
         self.do(f"CREATE DATABASE {name} TEMPLATE {_template(self)}")
         return self.url(name)
 
-    def stop(self) -> None:
-        """End it, and remove its folder."""
+    def end(self) -> None:
+        """End it, with every connection to it."""
         self.process.send_signal(signal.SIGINT)  # at SIGTERM it would wait for its clients to leave
         self.process.wait(START_S)
+
+    def stop(self) -> None:
+        """End it, and remove its folder."""
+        self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _dsn(self, name: str) -> str:

@@ -34,11 +34,11 @@ from sky.store.commits import (
     made_by,
     nothing,
 )
-from sky.store.engine import BUSY_TIMEOUT_MS, READER_THREADS, explain, make_engine
+from sky.store.engine import BUSY_TIMEOUT_MS, READER_THREADS, explain, let_go, make_engine
 from sky.store.line import WRITES_WAITING_MAX, Line
 from sky.store.neighbours import Neighbours
 from sky.store.reserve import Reserve
-from sky.store.tx import ConflictError, Event, Tx, WakeRule
+from sky.store.tx import ConflictError, Tx, WakeRule
 from sky.store.writer import Writer
 
 T = TypeVar("T")
@@ -78,8 +78,6 @@ class Database:
         self._local = threading.local()
         self._reading: list[sa.Connection] = []
         self._closed = False
-        self._owes = False
-        """Events are recorded that no reader here was told of yet."""
         self.meters = Meters()
         self.asked_s = float("-inf")
         """When somebody last asked for something and waited for it."""
@@ -181,15 +179,19 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_here, query)
 
     def _read_here(self, query: Callable[[sa.Connection], T]) -> T:
+        connection: sa.Connection | None = getattr(self._local, "connection", None)
         try:
-            connection: sa.Connection | None = getattr(self._local, "connection", None)
-            if connection is None or connection.closed:
+            if connection is None:
                 connection = self._reader_engine.connect()
                 self._local.connection = connection
                 self._reading.append(connection)
             with connection.begin():
                 return query(connection)
         except DBAPIError as error:
+            if connection is not None:  # it may be in any state: the next query opens another
+                self._local.connection = None
+                self._reading.remove(connection)
+                let_go(connection)
             if (known := explain(error)) is not None:
                 raise known from error
             raise
@@ -247,21 +249,19 @@ class Database:
 
     def _with_missed(self, made: Committed, heard: frozenset[str]) -> Committed:
         """What this daemon tells its own readers: first what others have recorded before it."""
-        if self._neighbours is None or not (heard or made.events or self._owes):
+        neighbours = self._neighbours
+        if neighbours is None or not (heard or made.events or neighbours.owe):
             return made
         keys = tuple(dict.fromkeys((*made.keys, *sorted(heard - ANYTHING))))
         try:
-            missed = self._read_here(lambda c: self._neighbours_missed(c, made.events))
+            missed = self._read_here(lambda c: neighbours.missed(c, made.events))
         except (SkyError, ConflictError, DBAPIError) as error:
-            # What is written is written. Its events are told at a later commit, behind those before them.
+            # What is written is written. Its events are told later, behind those before them.
             _log.warning("events.not_read", error=str(error))
-            self._owes, told = True, tuple(event for event in made.events if not event.seq)
+            neighbours.owe, told = True, tuple(event for event in made.events if not event.seq)
         else:
-            self._owes, told = False, (*missed, *made.events)
+            neighbours.owe, told = False, (*missed, *made.events)
         return Committed(told, keys, anything=heard >= ANYTHING)
-
-    def _neighbours_missed(self, connection: sa.Connection, own: Sequence[Event]) -> tuple[Event, ...]:
-        return () if self._neighbours is None else self._neighbours.missed(connection, own)
 
     def _finish(
         self,

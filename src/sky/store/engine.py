@@ -41,6 +41,21 @@ WRITER_LOCK = 7_590_759_075
 CLASHES = frozenset({"40001", "40P01"})
 """What a database answers, as SQLSTATE, to one of two transactions of which only one can be: that they cannot
 be put in an order, or wait for each other. Nothing of it was written, and done again it may well be."""
+CONNECT = {
+    "connect_timeout": 10,  # seconds, of each address
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,  # milliseconds
+    "client_encoding": "utf8",
+    "application_name": "skyfleet",
+}
+"""How a PostgreSQL is connected to, where its URL does not say otherwise: one that is gone without a word, as
+its computer is, is told from one that takes its time within half a minute, and not after hours."""
+WRITER_IDLE_MS = 30_000
+"""What PostgreSQL waits for the next statement of a transaction that writes: a process that is stopped in the
+middle of one, or whose computer is gone, keeps all others from writing for no longer."""
+READER_IDLE_MS = 300_000
 UNREADABLE = "unreadable"
 """The one key of what is read where a row holds JSON that is none, so that its other columns can be."""
 UNREADABLE_CHARS_MAX = 200
@@ -87,7 +102,29 @@ def driver_url(url: str) -> str:
 def _options(url: str, *, writer: bool) -> dict[str, Any]:
     if url.startswith("sqlite"):
         return {"connect_args": {"check_same_thread": False, "cached_statements": STATEMENTS_KEPT}}
-    return {} if writer else {"isolation_level": "REPEATABLE READ"}
+    # A writer sees what was committed before it was alone, whatever the database usually does: its first
+    # statement waits until it is, and a snapshot would be older than that.
+    level = "READ COMMITTED" if writer else "REPEATABLE READ"
+    given = sa.make_url(url).query
+    return {
+        "isolation_level": level,
+        "connect_args": {name: value for name, value in CONNECT.items() if name not in given},
+    }
+
+
+def connecting(url: str) -> dict[str, Any]:
+    """How the driver of PostgreSQL is told to connect to ``url``, as an engine for it connects."""
+    where = sa.make_url(url)
+    _, told = where.get_dialect()().create_connect_args(where)
+    return {**CONNECT, **told}
+
+
+def let_go(connection: sa.Connection) -> None:
+    """Close a connection that failed. It may be in any state, and is not asked for anything any more."""
+    try:
+        connection.invalidate()
+    finally:
+        connection.close()
 
 
 def explain(error: DBAPIError) -> SkyError | ConflictError | None:
@@ -112,8 +149,10 @@ def is_lost(error: DBAPIError) -> bool:
     return error.connection_invalidated or isinstance(error, OperationalError)
 
 
-_NOT_NOW = ("08", "40", "53", "55P03", "57P", "57014")
-"""Beginnings of the codes of failures that pass: no connection, a lock that was not had in time, no room."""
+_NOT_NOW = ("08", "25P03", "40", "53", "55P03", "57P", "57014")
+"""Beginnings of the codes of failures that pass: no connection, a transaction that was too slow, a lock that
+was not had in time, no room."""
+TAKES_NO_WRITES = "25006"
 
 
 def explain_code(code: str) -> SkyError | None:
@@ -122,8 +161,9 @@ def explain_code(code: str) -> SkyError | None:
         return Busy("the database is held by another process; try again", after_s=1.0)
     if code == "53100":
         return StorageFull("the disk that holds the database is full; nothing was written")
-    if code.startswith("25006"):
-        return StorageFull("the database takes no writes; nothing was written")
+    if code == TAKES_NO_WRITES:
+        msg = "the database takes no writes now: it stands by for another, or was made read-only; try again"
+        return Busy(msg, after_s=2.0)
     if code.startswith(_NOT_NOW):
         return Busy("the database is busy, or is not there; try again", after_s=1.0)
     return None
@@ -187,9 +227,10 @@ def _tune_postgresql(engine: sa.Engine, busy_timeout_ms: int, *, writer: bool) -
     def _connect(connection: Any, _record: Any) -> None:
         _without_nul(connection)
         with connection.cursor() as cursor:
+            idle_ms = WRITER_IDLE_MS if writer else READER_IDLE_MS
             cursor.execute(f"SET lock_timeout = {int(busy_timeout_ms)}")
             cursor.execute("SET TIME ZONE 'UTC'")
-            cursor.execute("SET idle_in_transaction_session_timeout = 0")
+            cursor.execute(f"SET idle_in_transaction_session_timeout = {int(idle_ms)}")
         connection.commit()
 
     @event.listens_for(engine, "begin")

@@ -8,8 +8,10 @@ have made it (a test compares both); one from a newer release is refused, not to
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from sky.store import schema_users
@@ -64,6 +66,9 @@ def _unusable(url: str, error: Exception) -> str:
 def _upgrade(url: str) -> bool:
     engine = make_engine(url, writer=True)
     try:
+        if engine.dialect.name == "postgresql":
+            _give_time(engine)
+            _refuse_narrow(engine)
         have = current(engine)
         if have == HEAD:
             return False
@@ -85,6 +90,26 @@ def _upgrade(url: str) -> bool:
         return True
     finally:
         engine.dispose()
+
+
+def _give_time(engine: sa.Engine) -> None:
+    """Let a step take the time that it takes, whatever a PostgreSQL gives statements."""
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.execute("SET statement_timeout = 0")
+        connection.commit()
+
+    del _connect
+
+
+def _refuse_narrow(engine: sa.Engine) -> None:
+    """Refuse a PostgreSQL that cannot keep all text."""
+    with engine.connect() as connection, connection.begin():
+        encoding = connection.execute(sa.text("SHOW server_encoding")).scalar()
+        if encoding != "UTF8":
+            msg = f"the database keeps text as {encoding}, which has not every character; make one of UTF8"
+            raise UnusableDatabaseError(msg)
 
 
 def step_up(connection: sa.Connection) -> None:

@@ -17,6 +17,7 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
+from sky.store.engine import connecting
 from sky.store.prepared import prepared
 from sky.store.schema import counters, events
 from sky.store.tx import Event
@@ -26,6 +27,7 @@ PAYLOAD_BYTES_MAX = 7_900
 """What PostgreSQL takes with a notification, and a little less."""
 GAP_MAX = 20_000
 """Events that are read again after a silence; who misses more comes back with a cursor."""
+PAYLOAD_CHARS_SHOWN = 80
 LISTEN_S = 1.0
 PAUSE_S = 1.0
 _log = structlog.get_logger(__name__)
@@ -43,11 +45,13 @@ class Neighbours:
     """One daemon's ear. ``name`` is its own, so that it does not hear itself."""
 
     def __init__(self, url: str, name: str) -> None:
-        self._dsn = sa.make_url(url)
+        self._url = url
         self._name = name
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen = 0
+        self.owe = False
+        """Events are recorded that could not be read, and that no reader here was told of."""
 
     def say(self, connection: sa.Connection, seq: int, keys: Sequence[str]) -> None:
         """Tell the others, when this transaction commits."""
@@ -99,17 +103,26 @@ class Neighbours:
                 self._stop.wait(PAUSE_S)
 
     def _listen(self, psycopg: Any, hear: Callable[[tuple[str, ...] | None], None]) -> None:
-        where = self._dsn.set(drivername="postgresql").render_as_string(hide_password=False)
-        with psycopg.connect(where, autocommit=True) as connection:
+        with psycopg.connect(**connecting(self._url), autocommit=True) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
             hear(None)  # whatever was told while nobody listened here
             while not self._stop.is_set():
                 for heard in connection.notifies(timeout=LISTEN_S):
-                    told = msgspec.json.decode(heard.payload, type=Told)
-                    if told.who != self._name:
-                        hear(told.keys)
+                    self._told(heard.payload, hear)
                     if self._stop.is_set():
                         return
+                if self.owe:
+                    hear(())  # what could not be read when it was told may be read now
+
+    def _told(self, payload: str, hear: Callable[[tuple[str, ...] | None], None]) -> None:
+        try:
+            told = msgspec.json.decode(payload, type=Told)
+        except msgspec.DecodeError:  # anybody with this database may say anything on any channel of it
+            _log.warning("neighbours.not_understood", payload=payload[:PAYLOAD_CHARS_SHOWN])
+            hear(None)
+            return
+        if told.who != self._name:
+            hear(told.keys)
 
 
 _NOTIFY = prepared(

@@ -20,7 +20,7 @@ from sky.domain.errors import SkyError, StorageFull
 from sky.kit import faults
 from sky.kit.clock import Clock
 from sky.store.commits import Attended, Follower, Job, Outcome, Refused, made_by
-from sky.store.engine import Trouble, explain
+from sky.store.engine import TAKES_NO_WRITES, Trouble, explain, let_go
 from sky.store.neighbours import Neighbours
 from sky.store.prepared import say
 from sky.store.reserve import Reserve
@@ -148,7 +148,7 @@ class Writer:
         """The next commit opens a connection of its own: this one may be in any state."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            let_go(connection)
 
     def _run(self, connection: sa.Connection, job: Job, *, alone: bool, sparing: bool) -> Outcome:
         # What would be done besides may begin something: where there is no room, it is only noted as due.
@@ -162,6 +162,8 @@ class Writer:
         except Exception as error:
             if alone:
                 raise Refused(error) from error
+            if _takes_no_writes(error):  # it refuses all of them: another connection may find one that does
+                raise
             self._undo(connection, error)
             known = explain(error) if isinstance(error, DBAPIError) else None
             return Outcome(job, error=known or error)
@@ -226,6 +228,10 @@ def _changes(connection: sa.Connection) -> int:
     """How many rows were ever written over a connection to a SQLite."""
     raw: Any = connection.connection.dbapi_connection
     return int(raw.total_changes)
+
+
+def _takes_no_writes(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == TAKES_NO_WRITES
 
 
 def _may(outcome: Outcome) -> bool:
