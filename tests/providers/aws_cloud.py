@@ -29,7 +29,7 @@ from tests.conftest import DIES_WITH_US, free_port
 
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": "not-a-secret-of-anybody"}
 METADATA_TOKEN = "of-the-metadata-service"
-START_S = 30.0
+START_S = 90.0
 EMPTY = (
     b'<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
     b"<reservationSet/></DescribeInstancesResponse>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket as sockets
 import subprocess
 import sys
 import tarfile
@@ -28,8 +29,8 @@ from sky.providers.container.body import HOME
 
 IMAGE = "localhost/node:1"
 BARE = "localhost/bare:1"
-START_S = 30.0
-STOP_S = 10.0
+START_S = 60.0
+STOP_S = 60.0
 
 
 @dataclass
@@ -103,9 +104,18 @@ def served(home: Path, podman: Podman, socket: Path) -> Iterator[None]:
         started = STARTER.submit(subprocess.Popen, command, stdout=log, stderr=log, env=environment, cwd=home)
         service = started.result()
     deadline = time.monotonic() + START_S
-    while not socket.exists():
+    while not _listens(socket):
         assert time.monotonic() < deadline, (home / "service.log").read_text()
         time.sleep(0.02)
     yield
     service.terminate()
     service.wait(STOP_S)
+
+
+def _listens(path: Path) -> bool:
+    with sockets.socket(sockets.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True

@@ -33,8 +33,8 @@ from sky.kit import agent_package
 from sky.providers.base import AgentSetup, LaunchOrder
 from sky.providers.bootstrap import FAILED, script
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
-WAIT_S = 50.0
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+WAIT_S = 100.0
 TOKEN = "the-token-of-the-node"
 SMALL = ("cat", "chmod", "cp", "mkdir", "mv", "rm", "setsid", "uname", "kill")
 PACKAGE = f"/agent/v1/package/{agent_package.FILE_NAME}"

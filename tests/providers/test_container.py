@@ -52,7 +52,7 @@ from sky.providers.registry import check_config
 
 HERE = "prv_boxes"
 TOKEN = "a-token-of-a-node"
-WAIT_S = 30.0
+WAIT_S = 90.0
 CDI_FOLDER = Path("/var/run/cdi")
 
 

@@ -19,8 +19,8 @@ from tests.requests.test_requests import Api
 
 import sky
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
-WAIT_S = 60.0
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+WAIT_S = 100.0
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from sky.providers.base import Provider
 from sky.providers.kubernetes import api as api_module
 from sky.providers.kubernetes import manifests
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 60.0
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:

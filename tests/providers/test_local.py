@@ -44,7 +44,7 @@ from sky.providers.local.nodes import AGENT, GONE_KEPT_SECONDS, GRACE_SECONDS
 from sky.providers.local.processes import read_process, send
 from sky.providers.local.provider import LocalConfig, LocalProvider
 
-WAIT_SECONDS_MAX = 15.0
+WAIT_SECONDS_MAX = 60.0
 
 QUIET = "import signal; signal.pause()"
 TELLING = """
@@ -59,12 +59,14 @@ signal.pause()
 STUBBORN = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
-sleep = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
+sleep = ("import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+         "open(f'deaf-{os.getpid()}', 'w').close(); time.sleep(300)")
 pids = [subprocess.Popen([sys.executable, "-c", sleep]).pid,
         subprocess.Popen([sys.executable, "-c", sleep], start_new_session=True).pid,
         subprocess.Popen([sys.executable, "-c", sleep], start_new_session=True, env={}).pid]
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-time.sleep(0.3)
+while not all(Path(f"deaf-{pid}").exists() for pid in pids):
+    time.sleep(0.01)
 Path("told.new").write_text(" ".join(map(str, pids))); Path("told.new").rename("told")
 time.sleep(300)
 """
@@ -170,6 +172,17 @@ async def until_gone(provider: Provider, tag: str) -> None:
     raise AssertionError(f"not within {WAIT_SECONDS_MAX:.0f} s: {tag} is gone")
 
 
+async def in_turn(provider: Provider, order: LaunchOrder) -> Machine:
+    """The machine, also where so many are launched that one is told to come again."""
+    for _ in range(round(WAIT_SECONDS_MAX)):
+        try:
+            return await provider.launch(order)
+        except AgainLater as later:
+            if later.message != "the nodes of this computer are busy":
+                raise
+    raise AssertionError(f"not within {WAIT_SECONDS_MAX:.0f} tries: {order.tag} is launched")
+
+
 async def end(provider: Provider, tag: str) -> None:
     await provider.terminate(tag, None)
     await until_gone(provider, tag)
@@ -199,10 +212,11 @@ def another_process() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """A state folder; no process of a node under it may survive the test, and no zombie may be ours."""
+    before = own_zombies()
     yield tmp_path
     left = kill_all(tmp_path)
     assert not left, f"processes survived the test: {left}"
-    assert own_zombies() == []
+    assert set(own_zombies()) <= set(before)
 
 
 class TestContract(ProviderContract, unittest.IsolatedAsyncioTestCase):
@@ -218,6 +232,7 @@ class TestContract(ProviderContract, unittest.IsolatedAsyncioTestCase):
     program: tuple[str, ...] = program(QUIET)
 
     def setUp(self) -> None:
+        self.zombies = own_zombies()
         self.folder = tempfile.TemporaryDirectory()
         self.home = Path(self.folder.name)
 
@@ -225,7 +240,7 @@ class TestContract(ProviderContract, unittest.IsolatedAsyncioTestCase):
         left = kill_all(self.home)
         self.folder.cleanup()
         assert not left, f"processes survived the test: {left}"
-        assert own_zombies() == []
+        assert set(own_zombies()) <= set(self.zombies)
 
     def provider(self) -> Provider:
         context = Context(self.home, "test", SystemClock())
@@ -327,7 +342,7 @@ async def test_many_at_once_are_one_each(home: Path) -> None:
     tags = [f"nod_{number}" for number in range(8)]
     providers = [provider_at(home), provider_at(home)]
     launched = await asyncio.gather(
-        *(provider.launch(order_for(tag)) for tag in tags for provider in providers)
+        *(in_turn(provider, order_for(tag)) for tag in tags for provider in providers)
     )
     pids = {machine.binding["pid"] for machine in launched}
     assert len(pids) == len(tags)

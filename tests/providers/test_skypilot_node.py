@@ -132,7 +132,7 @@ def test_a_paid_job_that_is_cancelled_leaves_nothing_at_skypilot(
     [request] = until(
         lambda: [
             one
-            for one in server.requests.values()
+            for one in list(server.requests.values())  # the server adds to them meanwhile
             if one["name"] == "sky.launch" and "task" in one and one["status"] == "RUNNING"
         ],
         "SkyPilot is asked",

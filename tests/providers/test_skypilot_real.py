@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,9 +171,11 @@ def real(installed: Real) -> Iterator[Real]:
         # Its workers write their titles over their environment, and are left to nobody when it ends; of what
         # has another group, the home is known.
         for pid in processes_of(home):
-            os.kill(pid, signal.SIGKILL)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=10)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=60)
 
 
 def answers(url: str) -> bool:
