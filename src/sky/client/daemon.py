@@ -28,7 +28,7 @@ from sky.client.http import Http
 from sky.client.request import Call
 from sky.kit.clock import SystemClock
 
-START_S = 15.0
+START_S = 60.0
 STOP_S = 30.0
 LIVE_S = 2.0
 """How long a daemon that should be there may take to say so."""
