@@ -19,9 +19,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DEMO = [sys.executable, str(ROOT / "scripts/with_daemon"), str(ROOT / "examples/digits.py")]
-END_S = 60.0
+END_S = 100.0
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180), pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300), pytest.mark.xdist_group("demo")]
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
@@ -66,7 +66,7 @@ def check_nothing_is_left(folder: Path) -> None:
 
 def test_demo_shows_its_trials_and_leaves_nothing(tmp_path: Path) -> None:
     demo = start(tmp_path)
-    printed, _ = demo.communicate(timeout=150)
+    printed, _ = demo.communicate(timeout=250)
     assert demo.returncode == 0, printed
     rows = [line.split() for line in printed.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
     table = [row for row in rows if len(row) >= 6][-24:]
@@ -108,7 +108,7 @@ def test_interrupted_demo_leaves_nothing(line: str, more_s: float, tmp_path: Pat
     os.killpg(demo.pid, signal.SIGINT)
     printed += demo.communicate(timeout=END_S)[0]
     # A demo that was through before the signal reached it has ended well.
-    through = line == "24/24" and "an hour" in printed
+    through = "an hour" in printed
     assert demo.returncode == 128 + signal.SIGINT or (through and demo.returncode == 0), printed
     assert "Traceback" not in printed
     check_nothing_is_left(tmp_path)

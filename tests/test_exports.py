@@ -76,7 +76,7 @@ def loaded_by(statement: str) -> set[str]:
         [sys.executable, "-c", f"import sys; {statement}; print(*sys.modules)"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     return set(done.stdout.split())

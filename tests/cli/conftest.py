@@ -40,8 +40,8 @@ for words in json.load(sys.stdin):
 json.dump(ended, sys.stdout)
 """
 SKY = Path(sys.executable).with_name("sky")
-COMMAND_S = 40.0
-SHOWN_S = 20.0
+COMMAND_S = 100.0
+SHOWN_S = 60.0
 CLEARED = ("SKY_URL", "SKY_TOKEN", "SKY_HOME", "SKY_DEBUG", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 ESCAPE = re.compile(r"\x1b")
 
@@ -154,10 +154,11 @@ class Terminal:
         """Tell the command."""
         os.kill(self._pid, number)
 
-    def until(self, text: str, timeout_s: float = SHOWN_S) -> str:
-        """Read until ``text`` was shown; everything shown so far."""
+    def until(self, text: str | re.Pattern[str], timeout_s: float = SHOWN_S) -> str:
+        """Read until ``text``, or what a pattern finds, was shown; everything shown so far."""
+        sought = text if isinstance(text, re.Pattern) else re.compile(re.escape(text))
         deadline_s = time.monotonic() + timeout_s
-        while text not in self.shown:
+        while not sought.search(self.shown):
             assert self._read(deadline_s), f"{text!r} was never shown:\n{self.shown}"
         return self.shown
 

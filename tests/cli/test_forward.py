@@ -17,7 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.real
 
-TALK_S = 20.0
+TALK_S = 60.0
 Handle = Callable[[socket.socket], None]
 
 

@@ -76,7 +76,7 @@ def test_help_loads_next_to_nothing(words: list[str]) -> None:
         [sys.executable, "-X", "importtime", "-c", code, *words],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
@@ -275,7 +275,7 @@ def test_a_reader_that_leaves_is_no_error(sky: Any) -> None:
     os.close(read)
     command = [sys.executable, "-c", "from sky.cli.main import main; raise SystemExit(main(['--help']))"]
     done = subprocess.run(
-        command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=30, check=False, env=sky.environment
+        command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=sky.environment
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
@@ -287,7 +287,7 @@ def test_completion_of_every_noun_and_command(sky: Any) -> None:
         assert noun in script
         for command in commands:
             assert command in script
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=10)
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=60)
 
 
 @pytest.mark.parametrize(("words", "code", "name"), JSON_ERRORS, ids=lambda value: str(value)[:30])

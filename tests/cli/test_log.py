@@ -42,7 +42,7 @@ def test_a_log_that_is_followed_outlives_its_daemon(own_daemon: Any, tmp_path: A
             mark.with_name("mark.go").touch()
             rest = following.stdout.read()
         assert rest == "".join(f"line {number}\n" for number in range(1, 6))
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=60)
         assert (running.returncode, err.count("line"), out) == (0, 6, "null\n"), err
     assert following.returncode == 0
     sky("compute", "delete", "one", "--yes").check()

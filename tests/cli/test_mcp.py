@@ -62,7 +62,7 @@ def served(sky: Any, *words: str) -> Iterator[Client]:
         yield Client(process)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,7 @@ def test_no_network_and_no_daemon_are_needed_and_none_is_started(offline: Sky) -
         text=True,
         env={**environment, "SKY_URL": ""},
         cwd=offline.folder,
-        timeout=40,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,7 +30,9 @@ def test_who_logs_in_speaks_to_that_server_until_they_log_out(live: Sky, daemon:
     assert live("dashboard", "--print-url").check().out == f"{daemon.url}/dashboard\n"
 
 
-def test_what_is_anothers_is_ended_only_when_that_is_said(on_daemon: Sky) -> None:
+def test_what_is_anothers_is_ended_only_when_that_is_said(
+    on_daemon: Sky, eventually: Callable[..., None]
+) -> None:
     user, name = f"ada-{secrets.token_hex(3)}", f"hers-{secrets.token_hex(3)}"
     made, token = on_daemon.together(
         [["user", "create", user], ["token", "create", "laptop", "--user", user, "-o", "json"]]
@@ -37,6 +40,7 @@ def test_what_is_anothers_is_ended_only_when_that_is_said(on_daemon: Sky) -> Non
     made.check()
     secret = token.check().json()["token"]
     on_daemon("launch", "-c", name, "--async", "true", SKY_TOKEN=secret).check()
+    eventually(lambda: name in on_daemon("status", "-u").check().out, "there is the cluster")
     mine, all_, refused, ended = on_daemon.together(
         [["status"], ["status", "-u"], ["down", name, "-y"], ["down", name, "-y", "-u"]]
     )

@@ -169,14 +169,14 @@ def test_ctrl_c_ends_the_call(on_daemon: Any, dev: str, files: None) -> None:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         err = process.stderr.read()  # not communicate(), which loses what was read ahead
-        process.wait(timeout=30)
+        process.wait(timeout=60)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == 130, err
     task = err.split()[0]
     assert err.strip() == f"{task} was asked to end"
-    ended = on_daemon("task", "result", task, "--wait", "20")
+    ended = on_daemon("task", "result", task, "--wait", "60")
     assert ended.code != 0
     assert on_daemon("task", "get", task, "-o", "json").check().json()["state"] == "cancelled"
 
@@ -279,7 +279,7 @@ def test_tasks_results_logs_and_reasons(on_daemon: Any, dev: str, run: Any) -> N
     assert on_daemon("log", done["id"]).check().out == "training 11\n"
     events = on_daemon("log", dev, "-o", "json").check().out.splitlines()
     assert "training 11" in "".join(json.loads(line).get("content", "") for line in events)
-    followed = on_daemon("log", done["id"], "-f", timeout_s=30).check().out
+    followed = on_daemon("log", done["id"], "-f", timeout_s=60).check().out
     assert followed == "training 11\n"
 
     told = on_daemon("why", failed["id"], "-o", "json").check().json()
@@ -309,7 +309,7 @@ def test_retry_and_cancel(on_daemon: Any, dev: str, run: Any) -> None:
     run("work.py:fail", "--message", "again")
     task = on_daemon("task", "list", "--limit", "1", "-o", "json").json()["items"][0]["id"]
     assert on_daemon("task", "retry", task, "-o", "json").check().json()["id"] == task
-    assert on_daemon("task", "result", task, "--wait", "20").code == 1
+    assert on_daemon("task", "result", task, "--wait", "60").code == 1
     tried = on_daemon("task", "get", task, "-o", "json").check().json()
     assert len(tried["executions"]) == 2
     assert "had ended before: failed" in on_daemon("task", "cancel", task).check().err
@@ -328,7 +328,7 @@ def test_a_result_that_is_not_there_yet(on_daemon: Any, dev: str, files: None) -
         assert ended.err.startswith(f"error: not_ended: {task} is running")
         assert on_daemon("task", "cancel", task).check()
         err = process.stderr.read()  # not communicate(), which loses what was read ahead
-        process.wait(timeout=30)
+        process.wait(timeout=60)
         assert process.returncode == 1
         assert "error: cancelled: " in err
     finally:
@@ -346,7 +346,7 @@ def test_a_reader_that_leaves_early(on_daemon: Any, dev: str, run: Any) -> None:
         capture_output=True,
         text=True,
         env=path,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.stdout.startswith("ID")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
 import pytest
+from tests.ports import free_port
 
 
 @dataclass
@@ -55,7 +56,8 @@ class Script:
 
     def start(self, port: int = 0) -> Script:
         self._closing.clear()
-        self._listener = socket.create_server(("127.0.0.1", port))
+        # A port of its own, where nobody else listens while it is away.
+        self._listener = socket.create_server(("127.0.0.1", port or free_port()))
         self.port = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()

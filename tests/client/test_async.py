@@ -17,7 +17,7 @@ import sky
 from sky.client import calls
 from sky.client.http import Http
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ async def free_loop() -> AsyncIterator[None]:
     assert len(held) > 10, "the loop stood still"
 
 
-async def eventually(what: Callable[[], bool], seconds: float = 20.0) -> None:
+async def eventually(what: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not what():
             await asyncio.sleep(0.02)
@@ -106,7 +106,7 @@ async def eventually(what: Callable[[], bool], seconds: float = 20.0) -> None:
 
 async def test_every_operator_is_awaited(awaited: sky.AsyncCompute) -> None:
     async with free_loop():
-        await (nap(0.3) @ awaited)
+        await (nap(1.0) @ awaited)
         assert await (double(2) >> awaited) == 4
         assert await (double(2) > awaited) == 4
         assert await (rank() @ awaited) == [0, 1]
@@ -131,7 +131,7 @@ async def test_what_is_sent_is_on_its_way_before_it_is_awaited(awaited: sky.Asyn
 
 async def test_items_come_without_blocking(awaited: sky.AsyncCompute, compute: sky.Compute) -> None:
     async with free_loop():
-        assert [item async for item in count(5, 0.1) >> awaited] == [0, 1, 2, 3, 4]
+        assert [item async for item in count(5, 0.2) >> awaited] == [0, 1, 2, 3, 4]
     assert [item async for item in count(300) >> compute] == list(range(300))
     several = await asyncio.gather(*(_all(count(20) >> awaited) for _ in range(10)))
     assert several == [list(range(20))] * 10
@@ -143,8 +143,8 @@ async def _all(items: sky.Items[Any]) -> list[Any]:
 
 async def test_results_come_as_they_end(awaited: sky.AsyncCompute) -> None:
     async with free_loop():
-        in_order = [r async for r in sky.gather(nap(0.4), double(1), stream=True) >> awaited]
-    assert in_order == [0.4, 2]
+        in_order = [r async for r in sky.gather(nap(1.0), double(1), stream=True) >> awaited]
+    assert in_order == [1.0, 2]
     mapped = sky.map(double, range(30), stream=True, ordered=False) >> awaited
     assert sorted(await _all(mapped)) == list(range(0, 60, 2))
     failing = sky.map(fail, [1], stream=True) >> awaited

@@ -27,7 +27,7 @@ def streaming(*pieces: bytes, then: threading.Event | None = None) -> Any:
         for piece in pieces:
             connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
         if then is not None:
-            then.wait(10)
+            then.wait(60)
         return False
 
     return write
@@ -100,7 +100,7 @@ def test_a_reader_can_be_closed_while_it_waits(scripted: Any) -> None:
     server = scripted(streaming(frame(1), then=hold))
     reader = Reader(Follower(Http(server.url)), hear)
     reader.start()
-    assert first.wait(5)
+    assert first.wait(60)
     reader.close()
     assert not reader._thread.is_alive()
     hold.set()

@@ -183,7 +183,7 @@ def test_a_stream_can_be_ended_from_another_thread(scripted: Any, say: Any) -> N
 
     def quiet(asked: Any, connection: Any) -> bool:
         connection.sendall(b"HTTP/1.1 200 X\r\nContent-Length: 10\r\n\r\n01")
-        hold.wait(10)
+        hold.wait(60)
         return False
 
     with Http(scripted(quiet).url).open(calls.get_blob("a" * 64)) as stream:

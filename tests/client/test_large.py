@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="reads memory from /proc"),
 ]
 

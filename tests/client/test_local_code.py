@@ -15,7 +15,7 @@ import pytest
 import sky
 from sky.client import calls
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 NAME = "local-code"
 FILES = {
     "pkg/__init__.py": "",
@@ -129,7 +129,7 @@ def run(daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=110,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -104,7 +104,7 @@ def test_a_file_that_is_no_toml_says_where(folder: Path) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_script_leaves_it_and_the_next_and_the_commands_find_it(daemon: Any, tmp_path: Path) -> None:
     (tmp_path / "sky.toml").write_text(
         '[compute.kept-dev]\ncpus = 1\n[compute.kept-dev.image.env]\nMARK = "7"\n'
@@ -129,7 +129,7 @@ def test_a_script_leaves_it_and_the_next_and_the_commands_find_it(daemon: Any, t
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ import pytest
 import sky
 from sky.client.outermost import outermost
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PROGRAM = """
     import asyncio, pickle, sys, traceback
@@ -159,7 +159,7 @@ def test_the_whole_way_is_shown_to_who_asks(debug: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=110,
     )
     assert done.returncode == 1
     assert "no answer from the server at http://127.0.0.1:9" in done.stderr

@@ -152,7 +152,7 @@ def test_a_script_is_packed_by_value() -> None:
         sys.stdout.buffer.write(bytes(pack.pack((work, Point(2)))))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=30, check=True
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=60, check=True
     )
     work, point = pack.unpack(done.stdout)
     assert work(point).x == 20
@@ -205,7 +205,7 @@ def project(tmp_path: Path) -> Path:
 def packed_by(project: Path, *functions: str) -> bytes:
     """The last of them, packed after the others."""
     command = [sys.executable, "main.py", *functions]
-    return subprocess.run(command, cwd=project, capture_output=True, timeout=30, check=True).stdout
+    return subprocess.run(command, cwd=project, capture_output=True, timeout=60, check=True).stdout
 
 
 @pytest.mark.parametrize("before", [(), ("guarded",)])

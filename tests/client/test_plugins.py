@@ -139,7 +139,7 @@ def torches(daemon: Any) -> Iterator[sky.Compute]:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_ranks_of_a_broadcast_are_one_group(torches: sky.Compute) -> None:
     first, second = reduced(1.0) @ torches
     assert (first["sum"], second["sum"]) == (3.0, 3.0)
@@ -155,7 +155,7 @@ def test_ranks_of_a_broadcast_are_one_group(torches: sky.Compute) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_broadcasts_at_once_do_not_meet_each_other(torches: sky.Compute) -> None:
     with ThreadPoolExecutor(4) as pool:
         all_ = list(pool.map(lambda number: reduced(float(number)) @ torches, range(8)))
@@ -163,7 +163,7 @@ def test_broadcasts_at_once_do_not_meet_each_other(torches: sky.Compute) -> None
 
 
 @pytest.mark.real
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_rank_that_fails_or_dies_lets_the_others_go(torches: sky.Compute) -> None:
     begun = time.monotonic()
     with pytest.raises((RuntimeError, ValueError)) as failed:
@@ -207,7 +207,7 @@ def world() -> tuple[int, ...]:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_jax_is_told_its_coordinator_in_a_process_of_its_own(daemon: Any, tmp_path: Path) -> None:
     (tmp_path / "jax.py").write_text(STAND_IN)
     plugin = sky.plugins.Jax(install=False, timeout=RANKS_S)
@@ -255,7 +255,7 @@ def spread(daemon: Any) -> Iterator[sky.Compute]:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_joblib_runs_on_every_node(spread: sky.Compute) -> None:
     from joblib import Parallel, delayed
 
@@ -271,7 +271,7 @@ def test_joblib_runs_on_every_node(spread: sky.Compute) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_grid_search_runs_on_the_nodes_while_the_compute_is_open(
     daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +315,6 @@ async def test_joblib_is_put_on_the_nodes_in_the_thread_of_the_loop(daemon: Any)
         elsewhere: list[str] = []
         thread = threading.Thread(target=lambda: elsewhere.append(type(get_active_backend()[0]).__name__))
         thread.start()
-        thread.join(10)
+        thread.join(60)
     assert (here, elsewhere) == ("ComputeBackend", ["LokyBackend"])
     assert type(get_active_backend()[0]).__name__ == "LokyBackend"

@@ -21,7 +21,7 @@ import httpx2
 from tests.conftest import DIES_WITH_US, STARTER
 from websockets.sync.client import ClientConnection, connect
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 COMMAND = (
     "chromium",
     "--headless=new",
@@ -75,7 +75,11 @@ class Browser:
     def close(self) -> None:
         """End it."""
         self._process.terminate()
-        self._process.wait(DEADLINE_S)
+        try:
+            self._process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 @dataclass

@@ -26,7 +26,7 @@ from tests.jobs.test_webhooks import Receiver
 from sky import Task
 from sky.api.dashboard import PAGES, files
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 AXE = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
@@ -50,7 +50,7 @@ def sky(fleet: Fleet, *words: str, **more: str) -> subprocess.CompletedProcess[s
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SKY", "BROWSER"))}
     environment = {**kept, "SKY_HOME": str(fleet.daemon.home), "BROWSER": "echo opened %s", **more}
     command = [sys.executable, "-m", "sky.cli.main", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
 
 def rows(fleet: Fleet) -> dict[str, int]:
@@ -383,7 +383,8 @@ def test_a_cluster_is_told_what_to_do_when_it_is_idle_and_taken_down(tab: Tab, f
 def test_others_come_in_with_a_token_and_do_what_their_role_may(stranger: Tab, fleet: Fleet) -> None:
     viewer = fleet.daemon.made("looks", "viewer")
     stranger.open("clusters/first")
-    assert stranger.run("location.pathname") == "/dashboard/login"
+    stranger.until("location.pathname", lambda path: path == "/dashboard/login")
+    stranger.shown()
     for given, words in (
         ("sky_wrong", "the token is neither this daemon's nor of the form sky_"),
         (viewer, "first"),
