@@ -26,9 +26,9 @@ from tests.torches import torch_folder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTEBOOK = EXAMPLES / "first_steps.ipynb"
-WAIT_S = 150.0
+WAIT_S = 250.0
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
 def run(daemon: RunningDaemon, folder: Path, *words: str | Path) -> list[str]:

@@ -25,9 +25,9 @@ import uv
 HERE = Path(__file__).parent
 LOCK = HERE.parents[1] / "requirements" / "interop.txt"
 PYTHON = "3.12"
-BUILD_S = 45.0
-RUN_S = 50.0
-READY_S = 45.0
+BUILD_S = 100.0
+RUN_S = 100.0
+READY_S = 100.0
 COMMANDS = ("sky", "http")
 PASSED = ("PATH", "LANG", "TMPDIR")
 

@@ -15,7 +15,7 @@ from tests.interop.conftest import Library
 
 KIND = "verda"
 """The commands know the library's own kinds alone; a provider of ours may bear the name of one."""
-GONE_S = 60.0
+GONE_S = 100.0
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_the_daemon_is_found_and_watched(library: Library, stays: str) -> None:
         seen = iter(watching.stderr.readline, "")
         assert any(line.strip().endswith("│ ready") for line in seen), "what was before is shown first"
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=30)
+        watching.communicate(timeout=60)
     finally:
         watching.kill()
         watching.communicate()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.interop.conftest import Library, pinned
 
-SOON_S = 30.0
+SOON_S = 100.0
 
 
 def test_a_compute_from_beginning_to_end(library: Library) -> None:

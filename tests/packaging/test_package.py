@@ -21,7 +21,7 @@ from tests.packaging.conftest import ROOT, Dist, clean, run
 
 from sky.kit.version import VERSION
 
-READY_S = 30.0
+READY_S = 100.0
 DATA = {
     "sky/py.typed",
     "sky/dashboard/index.html",

@@ -298,7 +298,7 @@ def running() -> Iterator[AwsCloud]:
             door.shutdown()
         door.server_close()
         moto.kill()
-        moto.wait(10)
+        moto.wait(60)
 
 
 def listens(port: int) -> bool:

@@ -97,7 +97,7 @@ class Cluster:
         for line in (lines := list(self.lines)):
             transport = line._req.transport if line._req is not None else None
             assert transport is not None
-            asyncio.run_coroutine_threadsafe(_aborted(transport), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(_aborted(transport), self._loop).result(60)
         return len(lines)
 
     async def __aexit__(self, *_: object) -> None:

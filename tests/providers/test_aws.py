@@ -24,6 +24,7 @@ from tests.providers.aws_cloud import KEYS, AwsCloud, Fails, LosesAnswer, runnin
 from sky.domain import price_list
 from sky.domain.offer import Offer
 from sky.kit.clock import SystemClock
+from sky.providers.aws import api
 from sky.providers.aws.config import AwsConfig
 from sky.providers.aws.instances import machine_of
 from sky.providers.aws.offers import SOURCE
@@ -212,13 +213,15 @@ async def test_what_may_pass_is_asked_for_again(cloud: AwsCloud, deployment: str
 
 
 async def test_a_region_that_is_silent_keeps_nobody_from_a_machine_elsewhere(
-    cloud: AwsCloud, deployment: str
+    cloud: AwsCloud, deployment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for limit in ("READ_S", "CALL_S"):
+        monkeypatch.setattr(api, limit, 60.0)
     provider = provider_at(cloud, deployment, regions=REGIONS)
     order = await order_from(provider, "nod_there")
     machine = await provider.launch(order)
     cloud.silent_regions.add("us-west-2")
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(20):  # a silent one is waited for much longer
         found = await provider.find(order.tag)
         assert found is not None
         assert found.id == machine.id

@@ -99,6 +99,7 @@ async def refusal(provider: Provider, order: LaunchOrder) -> Refused:
 
 class TestContract(ProviderContract, unittest.IsolatedAsyncioTestCase):
     described = Kind.of(ContainerProvider)
+    running_within_seconds = gone_within_seconds = 90.0
     wrong_configs = (
         ({"max_nodes": 0}, "max_nodes"),
         ({"pull": "sometimes"}, "pull"),

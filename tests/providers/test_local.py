@@ -223,6 +223,7 @@ class TestContract(ProviderContract, unittest.IsolatedAsyncioTestCase):
     """The suite over nodes that run a small program."""
 
     described = Kind.of(LocalProvider)
+    running_within_seconds = gone_within_seconds = 90.0
     wrong_configs = (
         ({"max_nodes": 0}, "max_nodes"),
         ({"max_nodes": "many"}, "max_nodes"),

@@ -120,6 +120,7 @@ async def deserted(server: Sshd) -> None:
 class TestConformance(ProviderContract, unittest.IsolatedAsyncioTestCase):
     """Each test has a home of its own on the same host, where the agent was installed before."""
 
+    running_within_seconds = gone_within_seconds = 90.0
     described = KIND
     wrong_configs = (
         ({"hosts": []}, "hosts"),
