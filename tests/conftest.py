@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.ports import free_port
 
 # Some shells forbid it: then each of some thousand processes would compile all that it imports.
@@ -29,6 +30,9 @@ sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A job that a shell put into the background is begun so, and so would be all that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# How long an example takes says how much else this computer has to do.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 HERE = Path(__file__).parent
 SOON_OVER = {"agent", "api", "domain", "fuzz", "kit", "plan", "proving", "reconcile", "server", "store"}
@@ -109,15 +113,7 @@ class RunningDaemon:
 
     def agents(self) -> list[int]:
         """Processes that were started as nodes of this daemon, or by those."""
-        mark = f"SKY_AGENT_HOME={self.home}".encode()
-        found: list[int] = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (folder / "environ").read_bytes():
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-        return found
+        return agents_below(self.home)
 
     def _answers(self) -> bool:
         try:
@@ -129,6 +125,19 @@ class RunningDaemon:
                 return b" 200 " in connection.recv(64)
         except OSError:
             return False
+
+
+def agents_below(home: Path) -> list[int]:
+    """Processes that were started as nodes of daemons with their state below ``home``, or by those."""
+    mark = f"SKY_AGENT_HOME={home}".encode()
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

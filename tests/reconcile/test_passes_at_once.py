@@ -17,7 +17,7 @@ from sky.store.db import Database
 from sky.store.tx import Tx
 from sky.verbs.webhooks import Sealing
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Decides(InnerLoop):

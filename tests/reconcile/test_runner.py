@@ -21,7 +21,7 @@ from sky.store import passes
 from sky.store.db import Database
 from sky.store.tx import ConflictError, Tx
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Outer(OuterLoop):

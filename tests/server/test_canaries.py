@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE
+from tests.folders import contents
 
 from sky.kit.masks import Masks
 from sky.server.keys import Keys
@@ -58,7 +59,7 @@ def test_no_canary_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             check=False,
         )
         assert "plain ***\n" in done.stderr, done.stderr
-        with httpx2.Client(base_url=daemon.url) as http:
+        with httpx2.Client(base_url=daemon.url, timeout=RUN_S, trust_env=False) as http:
             events = http.get("/v1/events", params={"follow": False, "after": 0}).text
             [task] = http.get("/v1/tasks").json()["items"]
     finally:
@@ -164,8 +165,11 @@ def command_lines() -> str:
 
 def at_rest(home: Path) -> bytes:
     """All that the daemon keeps, but the files that are secrets by themselves."""
-    files = [p for p in home.rglob("*") if p.is_file() and p.name not in NO_SECRET_FILES]
-    return b"\n".join(path.read_bytes() for path in files if "nodes" not in path.parts)
+    return b"\n".join(
+        content
+        for path, content in contents(home)
+        if path.name not in NO_SECRET_FILES and "nodes" not in path.parts
+    )
 
 
 @IN_A_FILE

@@ -113,7 +113,8 @@ def test_a_daemon_goes_on_by_the_clock_of_the_one_before(own_daemon: Any) -> Non
     file.write_bytes(msgspec.json.encode({**kept, "now_us": kept["now_us"] + two_hours_us}))
     own_daemon.start()
     spec = {"specs": [{"provider": {"kind": "local"}}], "nodes": {"desired": 0, "min": 0, "max": 1}}
-    made = httpx2.post(f"{own_daemon.url}/v1/computes", json={"spec": spec}, trust_env=False).json()
-    shown = httpx2.get(f"{own_daemon.url}/v1/computes/{made['id']}", trust_env=False).json()
+    with httpx2.Client(base_url=own_daemon.url, timeout=60, trust_env=False) as http:
+        made = http.post("/v1/computes", json={"spec": spec}).json()
+        shown = http.get(f"/v1/computes/{made['id']}").json()
     created = msgspec.convert(shown["created_at"], type=datetime)
     assert created.timestamp() - time.time() == pytest.approx(2 * HOUR_S, abs=600)

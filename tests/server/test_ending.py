@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.conftest import RunningDaemon, free_port
 
-END_S = 20.0
+END_S = 60.0
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ def test_more_connections_than_the_usual_limit_are_served(tmp_path: Path) -> Non
     try:
         with contextlib.ExitStack() as opened:
             for _ in range(MANY):
-                opened.enter_context(socket.create_connection(("127.0.0.1", daemon.port), timeout=5))
-            with urllib.request.urlopen(f"{daemon.url}/v1/health/live", timeout=5) as answer:
+                opened.enter_context(socket.create_connection(("127.0.0.1", daemon.port), timeout=60))
+            with urllib.request.urlopen(f"{daemon.url}/v1/health/live", timeout=60) as answer:
                 assert answer.status == 200
     finally:
         daemon.stop()

@@ -16,7 +16,7 @@ import pytest
 
 from sky.store.views.garbage import KINDS
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_what_may_go_is_told_and_goes_when_asked(client: httpx2.Client, daemon: 
         command,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         env={**environment, "SKY_HOME": str(daemon.home)},
     )

@@ -15,13 +15,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import free_port
 from tests.requests.remote import Reachable
+from tests.waiting import until
 
 from sky.server.settings import SettingsError, load
 
 TOKEN = "reads-numbers-and-nothing-else"
 ASKER = """
 import sys, urllib.request
-with urllib.request.urlopen(sys.argv[1], timeout=10) as answer:
+with urllib.request.urlopen(sys.argv[1], timeout=60) as answer:
     sys.stdout.write(str(answer.status))
 """
 LOOPS = {
@@ -112,12 +113,12 @@ def test_what_is_there_is_counted_by_state(watched: Reachable) -> None:
 
 def test_every_loop_is_there(watched: Reachable) -> None:
     with watched.owner() as owner:
+        until(lambda: Numbers(owner)("sky_loop_pass_seconds_count", loop="forget") >= 1, "a pass", 60)
         numbers = Numbers(owner)
     assert numbers.labels("sky_loop_passes_running", "loop") == LOOPS
     assert numbers.labels("sky_loop_errors", "loop") == LOOPS
-    assert numbers("sky_loop_pass_seconds_count", loop="forget") >= 1
     assert numbers("sky_loop_last_pass_timestamp_seconds", loop="forget") > 1_700_000_000
-    assert numbers("sky_loops_tick_age_seconds") < 15
+    assert numbers("sky_loops_tick_age_seconds") < 60
 
 
 def test_only_those_read_it_whom_the_operator_lets(watched: Reachable) -> None:
@@ -138,7 +139,7 @@ def as_nobody(url: str) -> subprocess.CompletedProcess[str]:
         ["/usr/bin/env", "python3", "-c", ASKER, url],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=80,
         user=pwd.getpwnam("nobody").pw_uid,
         cwd="/",
         env={"PATH": "/usr/bin:/bin"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,11 +12,13 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.conftest import RunningDaemon, free_port
+from tests.waiting import until
 
 from sky.kit import spans
 from sky.server.said import SettingsError
 from sky.server.tracing import begun, wanted
 
+LOOPS = {"forget", "sweep", "collect"}
 TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -49,8 +52,9 @@ def test_a_request_and_its_write_are_one_trace_below_that_of_the_client(tmp_path
         asked = urllib.request.Request(
             f"{daemon.url}/admin/v1/garbage", method="POST", headers={"traceparent": f"00-{TRACE}-{ABOVE}-01"}
         )
-        with urllib.request.urlopen(asked, timeout=20) as answer:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
             request_id = answer.headers["Request-Id"]
+        until(lambda: passed(daemon.url) >= LOOPS, "the loops have passed", 60)
     finally:
         daemon.stop()
         collector.shutdown()
@@ -70,7 +74,13 @@ def test_a_request_and_its_write_are_one_trace_below_that_of_the_client(tmp_path
     told = {kv.key: kv.value.string_value or kv.value.int_value for kv in request.attributes}
     assert told["http.response.status_code"] == 202
     assert told["sky.request_id"] == request_id
-    assert {"loop forget", "loop sweep", "loop collect"} <= {span.name for span in found}
+    assert {f"loop {name}" for name in LOOPS} <= {span.name for span in found}
+
+
+def passed(url: str) -> set[str]:
+    """The loops that have decided something."""
+    with urllib.request.urlopen(f"{url}/v1/loops", timeout=60) as answer:
+        return {one["loop"] for one in json.load(answer)["items"] if one["decided_at"]}
 
 
 def test_nothing_is_sent_unless_it_is_asked_for() -> None:

@@ -247,7 +247,7 @@ async def test_who_leaves_while_a_file_is_kept_leaves_it_whole(tmp_path: Path) -
 async def test_who_leaves_while_a_file_is_made_leaves_none(tmp_path: Path) -> None:
     incoming = slow(tmp_path)
     await leave(asyncio.create_task(Spool.open(incoming)), incoming)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while any(tmp_path.iterdir()):
             await asyncio.sleep(0.01)
     there = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]

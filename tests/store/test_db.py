@@ -249,7 +249,7 @@ async def test_one_that_attends_and_fails_keeps_no_answer_from_others(db: Databa
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
     leave = db.attend("shelf", lambda tx: None, broken)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await db.write(lambda tx: tx.signal("shelf"))
     finally:
         leave()
@@ -338,7 +338,9 @@ def lock(url: str) -> subprocess.Popen[str]:
 @pytest.mark.real
 async def test_a_database_locked_by_another_process_is_waited_for_and_then_busy(database_url: str) -> None:
     db = Database(database_url, SystemClock(), wakes, busy_timeout_ms=800)
+    patient = Database(database_url, SystemClock(), wakes, busy_timeout_ms=60_000)
     db.start()
+    patient.start()
     locker = lock(database_url)
     began = time.monotonic()
     with pytest.raises(Busy, match="another process") as refused:
@@ -346,12 +348,13 @@ async def test_a_database_locked_by_another_process_is_waited_for_and_then_busy(
     assert time.monotonic() - began >= 0.7
     assert refused.value.after_s
     assert await count(db) == 0, "reads go on"
-    waiting = asyncio.create_task(db.write(add(2)))
+    waiting = asyncio.create_task(patient.write(add(2)))
     await asyncio.sleep(0.2)
     assert not waiting.done()
-    locker.communicate("go\n", timeout=10)
+    locker.communicate("go\n", timeout=60)
     assert await waiting == 2
     assert await count(db) == 1, "what was refused as busy was not written"
+    patient.close()
     db.close()
 
 
