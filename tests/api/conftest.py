@@ -19,7 +19,9 @@ import httpx2
 import lz4.frame
 import pytest
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+WAIT_S_MAX = 60
+"""The longest for which a daemon can be asked to wait before it answers."""
 CODES = {
     400: {"invalid_request", "hash_mismatch"},
     401: {"unauthorized"},
@@ -66,7 +68,7 @@ class Api:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.http = httpx2.Client(base_url=url, timeout=DEADLINE_S, trust_env=False)
+        self.http = httpx2.Client(base_url=url, timeout=WAIT_S_MAX + DEADLINE_S, trust_env=False)
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Send a request; ``body`` is JSON unless it is bytes. Header names are written with ``_``."""

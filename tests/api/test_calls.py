@@ -20,7 +20,7 @@ import cloudpickle
 import msgspec
 import pytest
 
-READ_S = 20.0
+READ_S = 80.0
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -63,7 +63,7 @@ def test_a_result_is_waited_for_and_can_be_read_twice(api: Any, tools: Any, call
     task = call(double, 21)
     assert task["dispatch"] == "one"
     path = f"/v1/tasks/{task['id']}/result"
-    answer = api("GET", f"{path}?wait=20")
+    answer = api("GET", f"{path}?wait=60")
     assert tools.unpacked(answer.content) == 42
     assert answer.headers["sky-console-lines"] == "1"
     assert answer.headers["sky-node"].startswith("nod_")
@@ -78,7 +78,7 @@ def test_a_result_is_waited_for_and_can_be_read_twice(api: Any, tools: Any, call
 
 
 def test_a_result_that_is_not_there_yet_is_204(api: Any, call: Any) -> None:
-    task = call(time.sleep, 30)
+    task = call(time.sleep, READ_S)
     begun = time.monotonic()
     assert api("GET", f"/v1/tasks/{task['id']}/result").status == 204
     assert api("GET", f"/v1/tasks/{task['id']}/result?wait=1").status == 204
@@ -91,13 +91,13 @@ def test_a_waiter_is_woken_by_the_result(api: Any, tools: Any, call: Any, ready:
     del ready
     task = call(time.sleep, 1)
     with ThreadPoolExecutor(5) as pool:
-        waiting = [pool.submit(api, "GET", f"/v1/tasks/{task['id']}/result?wait=20") for _ in range(5)]
+        waiting = [pool.submit(api, "GET", f"/v1/tasks/{task['id']}/result?wait=60") for _ in range(5)]
         assert [tools.unpacked(w.result(READ_S).content) for w in waiting] == [None] * 5
 
 
 def test_a_failure_is_told_with_its_traceback_and_exception(api: Any, tools: Any, call: Any) -> None:
     task = call(broken, 7)
-    error = api("GET", f"/v1/tasks/{task['id']}/result?wait=20").error(409, "task_failed")
+    error = api("GET", f"/v1/tasks/{task['id']}/result?wait=60").error(409, "task_failed")
     details = error["details"]
     assert "cannot take 7" in error["message"]
     assert details["type"].endswith("ValueError")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from sky.api.app import openapi_document
 from sky.domain import errors
@@ -96,9 +96,7 @@ def alone(daemon: Any, tmp_path: Path) -> Iterator[str]:
     """The address of a daemon that nothing else uses: random requests change whatever they find."""
     home = tmp_path / "home"
     home.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    own = type(daemon)(home, port)
+    own = type(daemon)(home, free_port())
     own.start()
     yield own.url
     own.stop()
@@ -118,7 +116,7 @@ def test_the_daemon_keeps_to_the_document(alone: str, tmp_path: Path) -> None:
         "--max-examples=5",
         "--seed=1",
         "--workers=1",
-        "--request-timeout=20",
+        "--request-timeout=60",
         "--continue-on-failure",
         "--warnings=off",
         "--no-color",

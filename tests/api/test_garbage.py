@@ -19,7 +19,7 @@ from tests.conftest import RunningDaemon
     ids=["a request line without end", "a TLS handshake", "no protocol"],
 )
 def test_what_is_not_http_is_refused_with_the_error_object(daemon: RunningDaemon, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as connection:
         connection.sendall(sent)
         answer = b""
         while piece := connection.recv(65536):

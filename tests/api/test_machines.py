@@ -18,12 +18,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.ports import free_port
 
 from sky.api.channels import Channels
 from sky.domain.errors import NotFound
 
 BYTES = "application/octet-stream"
-READ_S = 20.0
+READ_S = 60.0
 
 
 def run(api: Any, compute: dict[str, Any], command: str, node: str = "all") -> dict[str, Any]:
@@ -224,12 +225,12 @@ class Both:
                 f"{base}/up?cid={cid}{query}",
                 content=self._body(),
                 headers={"content-type": BYTES},
-                timeout=40,
+                timeout=2 * READ_S,
             )
             self.statuses["up"] = answer.status_code
 
         def receive() -> None:
-            with api.http.stream("GET", f"{base}/down?cid={cid}", timeout=40) as answer:
+            with api.http.stream("GET", f"{base}/down?cid={cid}", timeout=2 * READ_S) as answer:
                 self.statuses["down"] = answer.status_code
                 try:
                     for piece in answer.iter_raw():
@@ -320,8 +321,7 @@ def test_much_goes_through_both_ways(api: Any, ready: dict[str, Any], service: i
 
 
 def test_a_port_that_nobody_serves_is_said_to_be(api: Any, ready: dict[str, Any], fresh_name: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     both = Both(api, ready, "forward", fresh_name, f"&port={port}")
     both.threads[1].join(READ_S)
     both.close()
