@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.conftest import START_S, RunningDaemon
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def certificates(folder: Path) -> tuple[Path, Path, Path]:
@@ -135,7 +135,11 @@ def finished(client: httpx2.Client, name: str, **body: Any) -> dict[str, Any]:
     """Submit a request and wait for its end."""
     answer = client.post(f"/{name}", json=body)
     assert answer.status_code == 200, answer.text
-    request_id = answer.json()["request_id"]
+    return ended(client, answer.json()["request_id"])
+
+
+def ended(client: httpx2.Client, request_id: str) -> dict[str, Any]:
+    """A request, once it is over."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         record = client.get("/api/get", params={"request_id": request_id, "wait": 10}).json()

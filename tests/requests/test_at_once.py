@@ -177,6 +177,7 @@ def test_a_launch_that_is_ended_leaves_no_machine_whenever_that_is(
     before = set(daemon.agents())
     task = {"setup": "sleep 600", "run": "true"}
     names: list[str] = []
+    up: set[str] = set()
     for reached in MOMENTS.values():
         names.append(f"ends-{secrets.token_hex(4)}")
         request_id = api.ask("launch", task=task, cluster_name=names[-1])["request_id"]
@@ -190,10 +191,12 @@ def test_a_launch_that_is_ended_leaves_no_machine_whenever_that_is(
             api.do("down", cluster_name=names[-1])
         kind = "RequestCancelled" if how == "cancelled" else "ClusterDoesNotExist"
         assert api.get(request_id)["error"]["type"] == kind
+        if "ready" in nodes_of(api, compute):  # on a slow computer also of those that were ended before
+            up.add(names[-1])
         again = api.http.post("/api/cancel", json={"request_ids": [request_id]}).json()
         assert again["request_ids"] == [], "the end of a request is final"
     left = [one["name"] for one in api.do("status", cluster_names=names)]
-    assert set(left) <= {names[-1]}, "only a cluster that was up by then is one"
+    assert set(left) <= up, "only a cluster that was up by then is one"
     for name in left:
         assert [job["status"] for job in api.do("queue", cluster_name=name)] == ["CANCELLED"]
         api.do("down", cluster_name=name)

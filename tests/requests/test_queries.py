@@ -216,7 +216,7 @@ def test_a_filter_that_is_wrong_or_could_take_for_ever_is_refused(api: Api, patt
         error = api.fails("list_accelerators", **{field: pattern})
         assert error["type"] == "InvalidArgument"
         assert error["details"]["field"] == field
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_cloud_that_is_not_known_is_told_with_the_nearest(api: Api) -> None:

@@ -20,7 +20,7 @@ import httpx2
 import pytest
 from tests.conftest import RunningDaemon
 
-DEADLINE_S = 50.0
+DEADLINE_S = 60.0
 
 
 class Api:
@@ -150,7 +150,7 @@ def test_a_task_runs_on_two_nodes_with_its_files_setup_and_environment(api: Api,
 def test_a_running_job_is_cancelled_and_leaves_nothing(api: Api, cluster: str) -> None:
     api.do(
         "launch",
-        task={"run": "echo up; trap 'echo bye; exit 1' TERM; sleep 600 & wait"},
+        task={"run": "trap 'echo bye; exit 1' TERM; echo up; sleep 600 & wait"},
         cluster_name=cluster,
     )
     deadline = time.monotonic() + DEADLINE_S

@@ -261,7 +261,7 @@ def test_an_interrupt_leaves_the_request_and_says_how_to_come_back(dev: str) -> 
     while Path(f"/proc/{waiting.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
         assert waiting.poll() is None
     waiting.send_signal(signal.SIGINT)
-    _, err = waiting.communicate(timeout=20)
+    _, err = waiting.communicate(timeout=DEADLINE_S)
     assert f"request {request_id} goes on: `sky api logs {request_id}`" in err
     [record] = sky.api_status(str(request_id))
     assert record.status == "RUNNING"

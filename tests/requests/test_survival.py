@@ -21,6 +21,7 @@ import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE
 from tests.system.processes import wait_gone
+from tests.waiting import until
 
 import sky
 
@@ -109,8 +110,12 @@ class Fleet:
         """The nodes that have an agent which is alive."""
         found = set[str]()
         for pid in self.daemon.agents():
-            if b"sky.agent\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
                 environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended meanwhile
+            if b"sky.agent\0" in command:
                 found |= {str(one) for one in environ if one.startswith(b"SKY_AGENT_HOME=")}
         return sorted(found)
 
@@ -169,6 +174,7 @@ def test_ten_launches_twenty_execs_and_a_followed_log_survive_a_server_that_is_k
     streaming = fleet.program(FOLLOWER, str(launches[0]))
     waits(getting)
     waits(streaming)
+    until(lambda: fleet.states(*launches) == ["RUNNING"] * LAUNCHES, "each was looked at", DEADLINE_S)
     fleet.daemon.kill()  # while all wait
     assert fleet.states(*launches) == ["RUNNING"] * LAUNCHES
     fleet.daemon.start()

@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.requests.remote import DEADLINE_S, Reachable, finished
+from tests.folders import contents
+from tests.requests.remote import DEADLINE_S, Reachable, ended, finished
 
 from sky.api import app, dashboard, metrics
 from sky.api.admin import accounts, catalogue, sold
@@ -125,6 +126,7 @@ def hers(reachable: Reachable, ada: httpx2.Client) -> Iterator[tuple[str, str]]:
     answer = ada.post("/launch", json={"cluster_name": name, "task": task})
     assert answer.status_code == 200, answer.text
     request_id = answer.json()["request_id"]
+    assert ended(ada, request_id)["status"] == "SUCCEEDED"
     yield name, request_id
     with reachable.owner() as owner:
         owner.post("/down", json={"cluster_name": name, "all_users": True})
@@ -236,8 +238,9 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(reachable: Reachable) -> None:
         with reachable.as_(secret) as once:
             [listed] = once.get("/users/tokens").json()["items"]
     assert (listed["name"], listed["token"], listed["hint"]) == ("ci", None, secret[:9])
-    files = [path for path in reachable.home.rglob("*") if path.is_file() and path.stat().st_size < 2**26]
-    assert not [path for path in files if secret.encode() in path.read_bytes()]
+    files = dict(contents(reachable.home))
+    assert reachable.home / "server.log" in files
+    assert not [path for path, content in files.items() if secret.encode() in content]
 
 
 def test_when_a_token_was_used_is_told(reachable: Reachable) -> None:
@@ -266,7 +269,7 @@ def test_a_token_that_is_rotated_or_revoked_is_refused_at_once(reachable: Reacha
 
 
 def test_a_token_ends_when_it_was_to(reachable: Reachable) -> None:
-    secret = reachable.made("brief", expires_in_seconds=1)
+    secret = reachable.made("brief", expires_in_seconds=5)
     with reachable.as_(secret) as brief:
         assert brief.get("/users/me").status_code == 200
         until(lambda: brief.get("/users/me").status_code == 401)
@@ -364,7 +367,7 @@ def test_a_token_that_is_refused_on_one_daemon_soon_is_on_another(
         assert here.delete("/users/tokens/main").status_code == 200
         since = time.monotonic()
         until(lambda: there.get("/users/me").status_code == 401)
-        assert time.monotonic() - since < 10, "half a second, and what this computer takes"
+        assert time.monotonic() - since < 30, "half a second, and what this computer takes"
 
 
 def test_what_is_being_told_ends_with_its_token(reachable: Reachable) -> None:
