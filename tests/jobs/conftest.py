@@ -85,7 +85,7 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxed]:
     yield Boxed(running, Shop(running.url), podman, f"https://127.0.0.1:{server.server_port}")
     running.stop()
     for container in podman("ps", "--all", "--quiet").split():
-        podman("rm", "--force", "--time", "0", container)
+        podman("rm", "--force", "--ignore", "--time", "0", container)
     server.shutdown()
     registry.terminate()
     registry.wait()

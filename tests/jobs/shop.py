@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 ROOT = "/compute/v1"
 CATALOGUE = """
 note: for tests

@@ -49,7 +49,10 @@ ELSEWHERE = {
 def node(selling: RunningDaemon, shop: Shop) -> Iterator[Node]:
     """The node of a job that is under way and has an output."""
     customer = shop.customer()
-    made = customer.submit(body(spec__command=["sleep", "600"], spec__outputs=[{"mount": "/out"}]))
+    wanted = body(
+        spec__command=["sleep", "600"], spec__outputs=[{"mount": "/out"}], spec__max_runtime_seconds=900
+    )
+    made = customer.submit(wanted)
     yield Node(shop, Keys(selling.home), made.json()["id"])
     customer("POST", f"/jobs/{made.json()['id']}/cancel")
 
@@ -156,7 +159,10 @@ def test_one_file_more_than_are_kept_is_refused(own: RunningDaemon) -> None:
 def test_a_token_is_good_for_the_longest_runtime_and_two_hours_from_the_start(own: RunningDaemon) -> None:
     shop = Shop(own.url)
     customer = shop.customer()
-    wanted = body(spec__command=["sleep", "600"], spec__outputs=[{"mount": "/out"}])
+    runs_s = 900
+    wanted = body(
+        spec__command=["sleep", "600"], spec__outputs=[{"mount": "/out"}], spec__max_runtime_seconds=runs_s
+    )
     job_id = customer.submit(wanted).json()["id"]
     customer.until(job_id, lambda job: job["status"] == "running")
     node, two_hours_us = Node(shop, Keys(own.home), job_id), 2 * 3_600 * 1_000_000
@@ -164,7 +170,7 @@ def test_a_token_is_good_for_the_longest_runtime_and_two_hours_from_the_start(ow
     assert node.wish().status_code == 200, "it waited long for its machine"
     write(own, "UPDATE jobs SET started_us = started_us - ? WHERE id = ?", [(two_hours_us, job_id)])
     assert node.wish().status_code == 200, "it has its longest runtime beside"
-    write(own, "UPDATE jobs SET started_us = started_us - ? WHERE id = ?", [(60_000_000, job_id)])
+    write(own, "UPDATE jobs SET started_us = started_us - ? WHERE id = ?", [(runs_s * 1_000_000, job_id)])
     refusal(node.wish(), "invalid_upload_token", 401)
     assert customer("POST", f"/jobs/{job_id}/cancel").status_code == 202
 
@@ -229,6 +235,13 @@ def test_limits_that_cannot_be_read_let_no_job_through(own: RunningDaemon, colum
     assert customer("GET", "/balance").json()["held_usd"] == "0.000000", "and nothing is held"
 
 
+def put(file: Path, text: str) -> None:
+    """Write a file so that nobody reads half of it."""
+    fresh = file.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(file)
+
+
 def test_a_template_whose_file_breaks_is_not_used_and_spoils_no_other(own: RunningDaemon) -> None:
     shop = Shop(own.url)
     customer, file = shop.customer(), own.home / "templates" / "hello.yaml"
@@ -244,13 +257,13 @@ def test_a_template_whose_file_breaks_is_not_used_and_spoils_no_other(own: Runni
         return answer
 
     assert submitted().status_code == 201
-    file.write_text(TEMPLATE.replace("image:", "imagge:"))
+    put(file, TEMPLATE.replace("image:", "imagge:"))
     error = refusal(until(500), "template_resolution_failed", 500)
     assert (error["param"], "imagge" in error["message"]) == ("template", False)
     warned = shop.operate("GET", "/catalogue")["warnings"]
     assert any("hello.yaml:5: imagge: there is no such field" in text for text in warned)
     assert customer.submit({"template": "greet"}).status_code == 201
-    file.write_text(TEMPLATE)
+    put(file, TEMPLATE)
     until(201)
 
 

@@ -55,7 +55,7 @@ def test_a_command_that_is_not_there_fails_the_job(customer: Customer) -> None:
 
 
 def test_a_job_is_stopped_when_it_ran_as_long_as_it_may(customer: Customer) -> None:
-    request = shell("trap 'echo asked; exit 0' TERM; sleep 60 & wait", spec__max_runtime_seconds=2)
+    request = shell("trap 'echo asked; exit 0' TERM; sleep 60 & wait", spec__max_runtime_seconds=6)
     job = customer.ended(customer.submit(request).json()["id"])
     assert (job["status"], job["error"]["code"]) == ("failed", "max_runtime_exceeded")
     assert "asked" in customer("GET", f"/jobs/{job['id']}/logs").text

@@ -45,7 +45,7 @@ def test_a_job_runs_where_it_can_and_costs_what_its_sku_says(boxed: Boxed, tmp_p
         assert reason.startswith("pool/near in pool, 900 USD an hour: ")
         assert f"127.0.0.1:{host['port']}" in reason
         seconds = round(float(job["usage"]["settled_cost_usd"]) * 1_000_000 / A_SECOND)
-        assert 1 <= seconds <= 15
+        assert 1 <= seconds < 60, "not what the pool asks for, of which the hold pays no second"
         boxed.shop.audit()
         deadline = time.monotonic() + DEADLINE_S
         while not (answer := http.delete("/v1/providers/pool", headers={"If-Match": "*"})).is_success:

@@ -195,7 +195,7 @@ def test_asking_too_often_is_waited_for(tmp_path: Path) -> None:
         assert limited.value.retry_after is not None
         assert limited.value.retry_after >= 1
         began_s = time.monotonic()
-        for _ in range(2):  # the first may come just when it is let through
+        for _ in range(4):  # the first may come when they are let through already
             assert list(patient.list()) == []
         assert time.monotonic() - began_s > 0.5, "it was not waited for"
     finally:

@@ -18,7 +18,7 @@ import httpx2
 from tests.conftest import DIES_WITH_US, STARTER
 from tests.jobs.shop import Customer, Shop
 
-START_S = 20.0
+START_S = 60.0
 TOKEN = "bridge-token-for-tests"
 
 
