@@ -96,7 +96,8 @@ def test_a_range_grows_to_its_queue_shrinks_to_nothing_and_comes_back(api: Api, 
     with open_compute(api, name=name, nodes=(0, 2), concurrency=1, options=options) as compute:
         assert api.nodes(name) == []
         held = [hold(str(gate)) > compute for _ in range(4)]
-        api.wait(lambda: len(api.nodes(name, "ready")) == 2)
+        # That both nodes are there is not enough: the first may end all calls before the second has one.
+        api.wait(lambda: len(api("GET", f"/v1/tasks?compute={name}&state=running")[1]["items"]) == 2)
         gate.touch()
         assert len({one.result(WAIT_S) for one in held}) == 2
         api.wait(lambda: api.nodes(name) == [])

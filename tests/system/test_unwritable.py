@@ -21,7 +21,7 @@ from tests.system.lines import door, hello
 import sky
 from sky.wire import agent
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @sky.function
