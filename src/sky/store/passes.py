@@ -18,7 +18,7 @@ from sky.domain import node as n
 from sky.kit.clock import SECOND_US
 from sky.store.prepared import Prepared, prepared
 from sky.store.schema import computes, nodes, passes
-from sky.store.sql import insert_ignore
+from sky.store.sql import ByBytes, insert_ignore
 from sky.store.tx import Tx
 
 DUE_KEYS_MAX = 1_000
@@ -140,7 +140,7 @@ def rows(
         query = query.where(passes.c.key.startswith(key_prefix, autoescape=True))
     if about:
         query = query.where(passes.c.key.endswith("/" + about, autoescape=True))
-    ordered = query.order_by(passes.c.decided_us.desc().nulls_last(), passes.c.key).limit(limit)
+    ordered = query.order_by(passes.c.decided_us.desc().nulls_last(), ByBytes(passes.c.key)).limit(limit)
     return [PassRow(*found) for found in connection.execute(ordered)]
 
 

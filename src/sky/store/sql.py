@@ -11,6 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from sky.store.prepared import Prepared, Row
 
@@ -60,6 +62,24 @@ def upsert(
 def _insert(dialect: str, table: sa.Table, names: Sequence[str]) -> Any:
     statement = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
     return statement.values({name: sa.bindparam(name, type_=table.c[name].type) for name in names}).inline()
+
+
+class ByBytes(FunctionElement[str]):
+    """Text, to be sorted as its bytes are, which is what SQLite does: another database may have been made to
+    sort as people of some country do, and a page of names would be another there."""
+
+    inherit_cache = True
+    type = sa.String()
+
+
+@compiles(ByBytes)
+def _as_it_is(element: ByBytes, compiler: Any, **given: Any) -> str:
+    return str(compiler.process(element.clause_expr, **given))
+
+
+@compiles(ByBytes, "postgresql")
+def _collated(element: ByBytes, compiler: Any, **given: Any) -> str:
+    return f'{compiler.process(element.clause_expr, **given)} COLLATE "C"'
 
 
 def total(amounts: sa.ColumnElement[int]) -> sa.Cast[int]:

@@ -15,7 +15,7 @@ from sky.domain.job import TERMINAL
 from sky.store.rows.jobs import tasks_of
 from sky.store.schema import events
 from sky.store.schema_jobs import artifacts, jobs
-from sky.store.sql import Row, many, one
+from sky.store.sql import ByBytes, Row, many, one
 from sky.store.tx import Tx
 
 
@@ -66,7 +66,7 @@ def stored(connection: sa.Connection, job_id: str, limit: int) -> list[Row]:
     query = (
         sa.select(artifacts)
         .where(artifacts.c.job_id == job_id, artifacts.c.stored_us.is_not(None))
-        .order_by(artifacts.c.path)
+        .order_by(ByBytes(artifacts.c.path))
         .limit(limit)
     )
     return many(connection, query)
@@ -77,7 +77,7 @@ def awaited(connection: sa.Connection, job_id: str, limit: int) -> list[StoredFi
     query = (
         sa.select(artifacts)
         .where(artifacts.c.job_id == job_id, artifacts.c.stored_us.is_(None))
-        .order_by(artifacts.c.path)
+        .order_by(ByBytes(artifacts.c.path))
         .limit(limit)
     )
     return [file_of(row) for row in many(connection, query)]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sky.kit.clock import SECOND_US
 from sky.store.prepared import Prepared, prepared
 from sky.store.schema import daemons
-from sky.store.sql import upsert
+from sky.store.sql import ByBytes, upsert
 from sky.store.tx import Tx
 
 THERE_US = 10 * SECOND_US
@@ -45,5 +45,5 @@ _NOTE = Prepared(lambda dialect, _: upsert(dialect, daemons, ["name"], _NAMES))
 _THERE = prepared(
     sa.select(daemons.c.name, daemons.c.url, daemons.c.deployment)
     .where(daemons.c.seen_us > sa.bindparam("b_since", type_=sa.BigInteger))
-    .order_by(daemons.c.seen_us.desc(), daemons.c.name)
+    .order_by(daemons.c.seen_us.desc(), ByBytes(daemons.c.name))
 )

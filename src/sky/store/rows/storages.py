@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.store.schema_requests import archives, cluster_jobs, storages
-from sky.store.sql import Row, insert_ignore, many, one
+from sky.store.sql import ByBytes, Row, insert_ignore, many, one
 from sky.store.tx import Tx
 
 STORAGES_MAX = 1_000
@@ -26,7 +26,8 @@ def find(connection: sa.Connection, owner: str, name: str) -> Row | None:
 
 def of(connection: sa.Connection, owner: str | None) -> list[Row]:
     """Storages by name: of one owner, or of all (None)."""
-    query = sa.select(storages).order_by(storages.c.name, storages.c.owner).limit(STORAGES_MAX)
+    ordered = sa.select(storages).order_by(ByBytes(storages.c.name), ByBytes(storages.c.owner))
+    query = ordered.limit(STORAGES_MAX)
     return many(connection, query if owner is None else query.where(storages.c.owner == owner))
 
 

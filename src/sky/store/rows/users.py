@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sky.store.prepared import prepared
 from sky.store.schema_requests import clusters
 from sky.store.schema_users import user_tokens, users
-from sky.store.sql import Row, many, one
+from sky.store.sql import ByBytes, Row, many, one
 from sky.store.tx import Tx
 
 CHANGED = "users"
@@ -57,7 +57,7 @@ def clusters_of(connection: sa.Connection, name: str, limit: int) -> list[str]:
     query = (
         sa.select(clusters.c.name)
         .where(clusters.c.owner == name, clusters.c.removed_us.is_(None))
-        .order_by(clusters.c.name)
+        .order_by(ByBytes(clusters.c.name))
         .limit(limit)
     )
     return [row["name"] for row in many(connection, query)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from sky.store.schema_jobs import JOB_IS_LIVE, jobs
-from sky.store.sql import Row, many, total
+from sky.store.sql import ByBytes, Row, many, total
 
 DAY_US = 86_400 * 1_000_000
 GROUPS_MAX = 1_000
@@ -73,7 +73,7 @@ def usage(
             sa.func.coalesce(total(ended.c.settled_micro), 0).label("charged_micro"),
         )
         .group_by(ended.c.key)
-        .order_by(ended.c.key)
+        .order_by(ByBytes(ended.c.key).nulls_first())
         .limit(GROUPS_MAX + 1)
     )
     rows = many(connection, query)
