@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
+import sqlite3
 import tempfile
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +31,20 @@ def fresh(path: Path, *, postgresql: bool = ON_POSTGRESQL) -> str:
         return server().empty()
     path.write_bytes(_template())
     return f"sqlite:///{path}"
+
+
+def copy_files(home: Path, to: Path) -> None:
+    """Copy a SQLite in use: the file first, then its log, which may know more than it, and never less.
+
+    It could know less if all of it were folded into the file between the two, and it began anew: not as long
+    as somebody reads.
+    """
+    with closing(sqlite3.connect(home / "sky.db", timeout=60, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        for name in ("sky.db", "sky.db-wal"):
+            shutil.copy(home / name, to / name)
+        reader.execute("ROLLBACK")
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
-from tests.databases import fresh
+from tests.databases import copy_files, fresh
 from tests.proof import record
 from tests.store.support import empty, execution_row, inline, task_row, wakes
 
@@ -547,9 +546,7 @@ async def test_files_copied_while_it_writes_open_clean(db: Database, tmp_path: P
     await asyncio.sleep(0.02)
     copy = tmp_path / "copy"
     copy.mkdir()
-    # The database first, then its log: the log may know more than the file, and never less.
-    for name in ("sky.db", "sky.db-wal"):
-        await asyncio.to_thread(shutil.copy, tmp_path / name, copy / name)
+    await asyncio.to_thread(copy_files, tmp_path, copy)
     await asyncio.gather(*writing)
     with sqlite3.connect(copy / "sky.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
