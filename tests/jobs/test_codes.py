@@ -57,6 +57,10 @@ def node(selling: RunningDaemon, shop: Shop) -> Iterator[Node]:
     customer("POST", f"/jobs/{made.json()['id']}/cancel")
 
 
+MANY_BYTES = "".join(chr(0x4E00 + number * 7_919 % 20_000) for number in range(1_020))
+"""Each of three bytes in UTF-8, and none like the one before, so that nothing makes them shorter."""
+
+
 class Node:
     """What a node asks for the files of its job."""
 
@@ -73,6 +77,17 @@ class Node:
             data={name: value for name, value in form.items() if value is not None},
         )
 
+    def send(self, form: bytes) -> httpx2.Response:
+        """Ask so, as it stands."""
+        return self.shop.http.post(
+            f"{ROOT}/internal/jobs/{self.job_id}/artifacts/uploads",
+            headers={
+                "authorization": f"Bearer {self.keys.job_token(self.job_id)}",
+                "content-type": "application/x-www-form-urlencoded",
+            },
+            content=form,
+        )
+
 
 @pytest.mark.parametrize(
     ("code", "status", "param", "wish"),
@@ -80,6 +95,8 @@ class Node:
         ("invalid_path", 400, "path", {"path": None}),
         ("invalid_path", 400, "path", {"path": "/out"}),
         ("invalid_path", 400, "path", {"path": "/outside/file"}),
+        ("invalid_path", 400, "path", {"path": "/out/" + "x" * 1_020}),
+        ("invalid_path", 400, "path", {"path": "/out/" + MANY_BYTES[:1_000]}),
         ("invalid_size", 400, "size", {"size": None}),
         ("invalid_size", 400, "size", {"size": "-1"}),
         ("invalid_size", 400, "size", {"size": "1e3"}),
@@ -94,6 +111,17 @@ def test_an_upload_that_cannot_be_is_refused_by_its_field(
 ) -> None:
     assert refusal(node.wish(**wish), code, status).get("param") == param
     assert node.wish(size=str(FILE_BYTES_MAX)).status_code == 200, "five gibibytes are not too many"
+
+
+def test_the_longest_path_is_taken_in_any_script(node: Node) -> None:
+    for path in ("/out/" + "x" * 1_019, "/out/" + MANY_BYTES[:681]):
+        assert node.wish(path=path).status_code == 200, len(path.encode())
+
+
+def test_a_path_that_is_no_text_is_refused_or_written_as_text(node: Node) -> None:
+    form = b"size=1&sha256=" + A_SHA256.encode() + b"&path=%2Fout%2F%ED%A0%80%FF%00"
+    assert node.send(form).status_code == 400
+    assert node.send(form.removesuffix(b"%00")).status_code in (200, 400)
 
 
 def test_a_job_without_outputs_uploads_nothing(

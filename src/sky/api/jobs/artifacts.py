@@ -37,6 +37,8 @@ ADDRESS_US = 3_600 * SECOND_US
 TOKEN_SLACK_US = 2 * 3_600 * SECOND_US
 """How long after the longest time that a job may run its token is good."""
 PATH_CHARS_MAX = 1_024
+PATH_BYTES_MAX = 2_048
+"""Of a path in UTF-8: PostgreSQL takes no more than about 2,600 into an index."""
 FORM_FIELDS_MAX = 10
 COMPLETE_S_MAX = 80.0
 """How long the storage may be asked what is there, in one go; files that were found stay found."""
@@ -279,12 +281,16 @@ def _path(path: str | None, row: Mapping[str, Any]) -> str:
     good = (
         path is not None
         and 1 < len(path) <= PATH_CHARS_MAX
+        and len(path.encode("utf-8", "replace")) <= PATH_BYTES_MAX
         and posixpath.normpath(path) == path
         and "\0" not in path
         and any(path.startswith(f"{mount}/") for mount in mounts)
     )
     if not good or path is None:
-        msg = f"path is the absolute path of a file under {' or '.join(mounts)}, written plainly"
+        msg = (
+            f"path is the absolute path of a file under {' or '.join(mounts)}, written plainly, in "
+            f"{PATH_CHARS_MAX} characters and {PATH_BYTES_MAX} bytes of UTF-8 at most"
+        )
         raise JobRefused("invalid_path", msg, param="path")
     return path
 
