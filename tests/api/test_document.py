@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[1]
 GOLDEN = TESTS / "golden" / "v1.openapi.json"
 CONTRACT = TESTS / "contract" / "control-plane.openapi.json"
 CHECK = TESTS / "contract" / "contract.py"
-FUZZ_SECONDS = 150
+FUZZ_SECONDS = 400
 
 
 def test_the_document_has_everything_that_the_contract_names(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import threading
 from contextlib import closing
 from typing import Any
 
-import pytest
 from tests.api.conftest import Api
 from tests.databases import IN_A_FILE
 
@@ -52,7 +51,6 @@ def read_all(daemon: Any, ended: list[list[int]]) -> None:
     ended.append([int(line[4:]) for line in lines if line.startswith(b"id: ")])
 
 
-@pytest.mark.timeout(120)
 @IN_A_FILE
 def test_readers_of_a_long_log_keep_nobody_waiting(own_daemon: Any) -> None:
     own_daemon.stop()

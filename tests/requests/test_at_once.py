@@ -22,7 +22,7 @@ from tests.requests.test_requests import Api
 import sky
 from sky import exceptions
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.real
 
 DEADLINE_S = 60.0
 MANY = 501

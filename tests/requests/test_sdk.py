@@ -25,7 +25,7 @@ import sky
 from sky import exceptions
 from sky.client import sdk_async, sdk_server
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.real
 
 DEADLINE_S = 60.0
 LINES = 300

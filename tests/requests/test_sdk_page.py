@@ -19,7 +19,6 @@ TEXT = (Path(__file__).parents[2] / "docs" / "sdk-requests.md").read_text(encodi
 
 
 @pytest.mark.real
-@pytest.mark.timeout(120)
 def test_its_program_prints_what_it_says(daemon: RunningDaemon, tmp_path: Path) -> None:
     program = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
     (tmp_path / "page.py").write_text(program, encoding="utf-8")
@@ -29,7 +28,7 @@ def test_its_program_prints_what_it_says(daemon: RunningDaemon, tmp_path: Path) 
         env={**os.environ, "SKY_URL": daemon.url},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

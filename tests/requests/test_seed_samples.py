@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RunningDaemon
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.real
 
 FILE = """\
 name: train
@@ -46,7 +46,7 @@ def program(daemon: RunningDaemon, folder: Path, text: str) -> str:
         env={**os.environ, "SKY_HOME": str(folder / "home"), "SKYPILOT_API_SERVER_ENDPOINT": daemon.url},
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=200,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -25,7 +25,7 @@ from tests.waiting import until
 
 import sky
 
-pytestmark = [IN_A_FILE, pytest.mark.real, pytest.mark.timeout(150)]
+pytestmark = [IN_A_FILE, pytest.mark.real]
 
 DEADLINE_S = 60.0
 LAUNCHES = 10

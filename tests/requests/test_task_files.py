@@ -21,7 +21,7 @@ from sky.client.tasks import wire
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "task_files"
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(autouse=True)

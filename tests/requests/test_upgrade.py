@@ -12,7 +12,7 @@ from tests.databases import IN_A_FILE
 from tests.requests.test_requests import Api
 from tests.system.processes import wait_gone
 
-pytestmark = [IN_A_FILE, pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [IN_A_FILE, pytest.mark.real]
 
 BEFORE = Path(__file__).with_name("before") / "0003.sql"
 

@@ -10,7 +10,6 @@ HISTORIES_MAX = 60
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.what for mutant in MUTANTS])
-@pytest.mark.timeout(120)
 def test_a_planted_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)
     for seed in range(mutant.seed, mutant.seed + HISTORIES_MAX):

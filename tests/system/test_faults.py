@@ -26,7 +26,7 @@ from tests.proof import DEEP, record
 from tests.requests.test_requests import Api
 from tests.store.test_db import fill, lock
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120), IN_A_FILE]
+pytestmark = [pytest.mark.real, IN_A_FILE]
 
 DISK = "48m"
 DEADLINE_S = 30.0

@@ -30,8 +30,10 @@ from sky.client.events import Follower
 from sky.client.http import Http
 from sky.wire import v1
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.real
 SKY = Path(sys.executable).with_name("sky")
+SOON_S = 120.0
+"""Two tries of it; nobody waits until a machine would be given up, which is minutes for each."""
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +144,7 @@ def compute_note(url: str, name: str, image: sky.Image) -> str:
         "except sky.LeaseHeld: pass\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     return ended.stderr
 
@@ -181,11 +183,11 @@ def test_a_package_that_does_not_exist_fails_soon_and_says_why(daemon: Any, http
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [SKY, *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+            [SKY, *words], env=environment, capture_output=True, text=True, timeout=120, check=False
         )
 
     created = run("compute", "create", name, "--pip", package)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < SOON_S
     assert created.returncode == 1
     assert f"{package} was not found" in created.stderr
     assert "node 0:" in created.stderr, "what the installer says is shown as it says it"
@@ -279,7 +281,7 @@ def test_a_definition_in_a_file_takes_the_files_beside_it_along(daemon: Any, tmp
             cwd=tmp_path / "elsewhere",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=True,
         )
 
@@ -300,7 +302,7 @@ def test_another_python_serves_commands_and_refuses_calls(daemon: Any, http: Htt
 
     def run(*words: str) -> str:
         return subprocess.run(
-            [SKY, *words], env=environment, capture_output=True, text=True, timeout=90, check=True
+            [SKY, *words], env=environment, capture_output=True, text=True, timeout=120, check=True
         ).stdout
 
     run("compute", "create", name, "--python", OTHER)

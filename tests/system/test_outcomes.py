@@ -18,7 +18,7 @@ from sky.client.errors import ApiError
 from sky.client.http import Http
 from sky.client.settling import Settler
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 
 @sky.function

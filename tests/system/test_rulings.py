@@ -24,7 +24,7 @@ from tests.system.test_outcomes import began, events_of, eventually, sent, told,
 import sky
 from sky.client import calls
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 CONFIRM_S = 5
 """Long enough to see on a slow computer that a cancel was asked for and is not confirmed."""

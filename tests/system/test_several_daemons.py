@@ -13,7 +13,7 @@ import sky
 from sky.client import calls
 from sky.client.http import Http
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 CALLS = 240
 
 

@@ -38,7 +38,7 @@ from sky.store import migrate
 from sky.store.migrate import HEAD
 from sky.store.schema_users import metadata
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(170)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 APART_S = (0, 1200, -1200)
 LARGE = 200_000
 """Bytes that are too many for a row."""

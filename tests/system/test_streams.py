@@ -19,7 +19,7 @@ import sky
 from sky.client import calls
 from sky.client.http import Streamed
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.real
 
 ITEM_BYTES = 1024 * 1024
 LARGE_ITEMS = 100

@@ -41,7 +41,7 @@ def leave_a_mark(number: int, folder: str) -> int:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_five_hundred_calls_survive_ten_kills(own_daemon: RunningDaemon, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
