@@ -26,7 +26,7 @@ from sky.client.resources import plugin_of
 from sky.wire import plugins, v1
 
 SOURCE = Path(sky.__file__).parents[1]
-RANKS_S = 60.0
+RANKS_S = 120.0
 
 
 def nodes_with(*folders: Path) -> sky.Image:
@@ -221,7 +221,7 @@ def test_jax_is_told_its_coordinator_in_a_process_of_its_own(daemon: Any, tmp_pa
         asked = [told for _, [told] in ranks]
         assert [one["process_id"] for one in asked] == [0, 1]
         assert {one["num_processes"] for one in asked} == {2}
-        assert {one["initialization_timeout"] for one in asked} == {60}
+        assert {one["initialization_timeout"] for one in asked} == {RANKS_S}
         (coordinator,) = {one["coordinator_address"] for one in asked}
         assert coordinator.startswith("127.0.0.1:")
     assert len({process for ranks in calls for process, _ in ranks}) == 4

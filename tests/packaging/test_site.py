@@ -16,14 +16,17 @@ import pytest
 from tests.packaging.conftest import ROOT, run
 
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+SITE_S = 300.0
 LINKS_THAT_LOAD = {"stylesheet", "icon", "preload", "modulepreload", "preconnect", "dns-prefetch"}
+
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as whoever writes a page does it."""
     folder = tmp_path_factory.mktemp("site") / "pages"
-    done = run(ROOT / "scripts" / "docs", folder)
+    done = run(ROOT / "scripts" / "docs", folder, timeout=SITE_S)
     assert (done.returncode, done.stdout) == (0, f"{folder}/index.html\n"), done.stdout + done.stderr
     return folder
 
