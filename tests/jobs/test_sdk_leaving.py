@@ -21,7 +21,7 @@ from tests.jobs.test_sdk import Between
 
 import sky
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 JOB = {"sku": "cpu", "image": "local", "command": ["sleep", "600"], "max_runtime_seconds": 600}
 SUBMITS = f"""
 import sys, sky
