@@ -65,6 +65,12 @@ class Api:
         found = self("GET", f"/v1/computes/{name}/nodes?include_terminal=false")[1]["items"]
         return [node for node in found if not states or node["state"] in states]
 
+    def at_work(self, name: str) -> set[str]:
+        """The nodes that have said of a call that it runs."""
+        tasks = self("GET", f"/v1/tasks?compute={name}&state=running")[1]["items"]
+        found = [self("GET", f"/v1/tasks/{task['id']}/executions")[1]["items"] for task in tasks]
+        return {one["node_id"] for executions in found for one in executions if one["state"] == "started"}
+
     def wait(self, done: Callable[[], Any]) -> Any:
         """Look until it holds; returns what it gave."""
         deadline = time.monotonic() + WAIT_S
@@ -97,7 +103,7 @@ def test_a_range_grows_to_its_queue_shrinks_to_nothing_and_comes_back(api: Api, 
         assert api.nodes(name) == []
         held = [hold(str(gate)) > compute for _ in range(4)]
         # That both nodes are there is not enough: the first may end all calls before the second has one.
-        api.wait(lambda: len(api("GET", f"/v1/tasks?compute={name}&state=running")[1]["items"]) == 2)
+        api.wait(lambda: len(api.at_work(name)) == 2)
         gate.touch()
         assert len({one.result(WAIT_S) for one in held}) == 2
         api.wait(lambda: api.nodes(name) == [])
