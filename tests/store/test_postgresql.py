@@ -11,6 +11,7 @@ from typing import TypeVar
 import psycopg
 import pytest
 import sqlalchemy as sa
+from tests.conftest import free_port
 from tests.databases import server as the_server
 from tests.postgresql import Server
 from tests.store.support import task_row, wakes
@@ -224,6 +225,22 @@ def test_one_that_cannot_have_all_text_is_refused(encoding: str) -> None:
     with pytest.raises(UnusableDatabaseError, match=f"{encoding}.*UTF8"):
         upgrade(the_server().url(name))
     assert the_server().do("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", name) == []
+
+
+@pytest.mark.real
+async def test_the_one_of_several_addresses_that_takes_writes_is_found_and_listened_to() -> None:
+    url = sa.make_url(the_server().empty())
+    nobody = f"127.0.0.1:{free_port()}"
+    there = {"host": (nobody, f"127.0.0.1:{url.port}"), "target_session_attrs": "read-write"}
+    both = url.set(host=None, port=None, query=there).render_as_string(hide_password=False)
+    speaks, hears = opened(both, "speaks"), opened(both, "hears")
+    heard = asyncio.Event()
+    hears.listen(lambda committed: heard.set() if committed.events else None)
+    assert await speaks.write(add(1)) == 1
+    await asyncio.wait_for(heard.wait(), SOON_S)
+    assert await count(hears) == 1
+    speaks.close()
+    hears.close()
 
 
 def test_every_address_of_a_url_is_known_to_whoever_listens() -> None:

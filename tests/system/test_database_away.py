@@ -17,6 +17,8 @@ import sky
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 SOON_S = 60.0
+CONNECTIONS_MAX = 6
+"""Of one daemon, as docs/howto/postgresql.md says."""
 
 
 @sky.function
@@ -78,6 +80,8 @@ def test_a_daemon_whose_database_is_restarted_says_so_and_goes_on(
         until(lambda: asked("GET", "/v1/health/ready").status_code == 200, "it is ready again", SOON_S)
         for _ in range(4):
             until(lambda: asked("GET", "/v1/computes").status_code == 200, "it reads again", SOON_S)
+        there = database.do("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'skyfleet'")
+        assert 0 < int(str(there[0][0])) <= CONNECTIONS_MAX
         go.touch()
         assert running.result(timeout=SOON_S) == 7
         assert (wait_for(str(go)) >> compute) == 7
