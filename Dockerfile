@@ -1,10 +1,12 @@
 # The daemon and its commands, with every extra. Built from the root of the repository:
 #   docker build --tag skyfleet .
 # docs/install.md says how it is run.
-ARG PYTHON=3.13-slim-bookworm
+ARG PYTHON=3.13-slim-trixie
 
 FROM docker.io/library/python:${PYTHON} AS build
 WORKDIR /build
+# A base that trusts more authorities than most (a company's own) is believed.
+ENV UV_SYSTEM_CERTS=1
 # What is locked changes seldom, and comes first: then it is fetched once.
 COPY requirements/all.txt requirements/dev.txt requirements/
 RUN awk '/^[^ ]/ { on = /^uv==/ } on' requirements/all.txt > uv.txt \
@@ -22,9 +24,10 @@ FROM docker.io/library/python:${PYTHON}
 # The first process has to take in what nodes on this computer leave behind.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends "tini=0.19.*" \
-    && rm -rf /var/lib/apt/lists/* \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
     && groupadd --gid 10001 skyfleet \
-    && useradd --uid 10001 --gid 10001 --no-log-init --home-dir /var/lib/skyfleet --create-home skyfleet
+    && useradd --uid 10001 --gid 10001 --no-log-init --home-dir /var/lib/skyfleet --no-create-home skyfleet \
+    && install --directory --owner=skyfleet --group=skyfleet --mode=700 /var/lib/skyfleet
 COPY --from=build /opt/skyfleet /opt/skyfleet
 ENV PATH=/opt/skyfleet/bin:$PATH \
     HOME=/var/lib/skyfleet \
