@@ -80,6 +80,7 @@ LAZY_IMPORTS: dict[str, str] = {
     "src/sky/server/buckets.py": "what finds credentials is slow to import, and comes with an extra",
     "src/sky/server/doctor.py": "what speaks to buckets is slow to import, and few installations have one",
     "src/sky/server/main.py": "what is loaded is loaded with the search for garbage off",
+    "src/sky/server/takeover.py": "what speaks to buckets is slow to import, and few installations have one",
     "src/sky/server/tracing.py": "what sends traces comes with an extra, and few deployments collect them",
     "src/sky/store/migrate.py": "a database that is up to date needs no migrations",
 }

@@ -61,6 +61,8 @@ class FakeS3:
     fails: str | None = None
     denies: str | None = None
     """The method that nobody has the right to."""
+    compares: bool = True
+    """Whether it knows conditional writes."""
     spoils: str | None = None
     took: Callable[[], None] | None = None
     """What happens between an upload and its answer."""
@@ -163,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         part = re.fullmatch(r"bytes=([0-9]+)-", sent.get("range", ""))
         if part is not None:
             content = content[int(part[1]) :]
-        headers = {"content-length": str(len(content))}
+        headers = {"content-length": str(len(content)), "etag": _tag(held.content)}
         if held.checksum and sent.get("x-amz-checksum-mode") == "ENABLED":
             headers[CHECKSUM] = held.checksum
         for name in ("content-disposition", "content-type"):
@@ -184,13 +186,23 @@ def _put(bucket: FakeS3, key: str, sent: dict[str, str], body: bytes) -> Answer:
     real = base64.b64encode(hashlib.sha256(body).digest()).decode()
     if CHECKSUM in sent and not bucket.forgets_checksums and sent[CHECKSUM] != real:
         raise Refusal(400, "BadDigest", "the checksum did not match what was calculated")
+    if not bucket.compares and sent.keys() & {"if-none-match", "if-match"}:
+        raise Refusal(501, "NotImplemented")
     if sent.get("if-none-match") == "*" and key in bucket.objects:
+        raise Refusal(412, "PreconditionFailed")
+    if "if-match" in sent and key not in bucket.objects:
+        raise Refusal(404, "NoSuchKey")
+    if "if-match" in sent and sent["if-match"] != _tag(bucket.objects[key].content):
         raise Refusal(412, "PreconditionFailed")
     if bucket.spoils is not None and bucket.spoils in key:
         body = body[:-1]
     kept = None if bucket.forgets_checksums else sent.get(CHECKSUM)
     bucket.objects[key] = Held(body, kept, sent)
-    return 200, {"etag": f'"{hashlib.md5(body).hexdigest()}"'}, b""
+    return 200, {"etag": _tag(body)}, b""
+
+
+def _tag(body: bytes) -> str:
+    return f'"{hashlib.md5(body).hexdigest()}"'
 
 
 def _page(bucket: FakeS3, asked: dict[str, str]) -> bytes:

@@ -196,5 +196,5 @@ def test_a_backup_tells_what_is_in_the_bucket_and_is_put_back_only_where_that_is
     rest = again.run("upkeep", "restore", "--incomplete", str(file))
     assert rest.returncode == 0, rest.stderr
     assert lost.removeprefix("own/") in rest.stderr
-    assert f"s3://{BUCKET}/own: no daemon of another database" in rest.stdout
+    assert f"removes nothing in s3://{BUCKET}/own until `sky admin takeover`" in rest.stdout
     assert (again.home / "secret").exists()

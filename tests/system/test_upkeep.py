@@ -21,7 +21,7 @@ from tests.databases import IN_A_FILE, server
 import sky
 from sky.client import calls, calls_admin
 from sky.client.http import Http
-from sky.server import upkeep
+from sky.server.archive import Writing
 from sky.wire import admin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -59,7 +59,7 @@ def use(daemon: RunningDaemon) -> str:
 
 def result_of(daemon: RunningDaemon, task: str) -> bytes:
     """The bytes of a task's result, as they are kept."""
-    with urllib.request.urlopen(f"{daemon.url}/v1/tasks/{task}/result", timeout=20) as answer:
+    with urllib.request.urlopen(f"{daemon.url}/v1/tasks/{task}/result", timeout=60) as answer:
         return answer.read()
 
 
@@ -136,7 +136,7 @@ def test_a_folder_in_use_is_copied_whatever_goes_meanwhile(tmp_path: Path) -> No
 
     out = Meanwhile(goes)
     with tarfile.open(fileobj=out, mode="w|") as archive:
-        upkeep.add_folder(archive, tmp_path / "artifacts", "artifacts")
+        Writing(archive).add_folder(tmp_path / "artifacts", "artifacts")
     with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as archive:
         names = [one.name for one in archive.getmembers() if one.isreg()]
     assert names == ["artifacts/a/first", "artifacts/c/fourth"]

@@ -1,5 +1,5 @@
 """``sky admin backup``, ``restore``, ``migrate``: all that the daemon of SKY_HOME keeps, copied and compared;
-``gc``: what it need not keep.
+``gc``: what it need not keep; ``takeover``: what it keeps elsewhere is its own.
 
 Decides: nothing; ``sky.server.upkeep`` copies, in a process of its own, and the daemon removes. Never: stops
 a daemon, or overwrites anything. Follows: the exit code is that process's own.
@@ -13,7 +13,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sky.cli import output
+from sky.cli import asking, output
 from sky.cli.admin_accounts import app
 from sky.cli.app import Output, command
 from sky.cli.connection import reading
@@ -68,6 +68,26 @@ def migrate(
     Every row is read again and compared. The old database stays as it is.
     """
     return _run("moving …", output_, "migrate", url)
+
+
+@command(app, "sky admin takeover --dry-run", "sky admin takeover --yes", instead=("claim", "adopt"))
+def takeover(
+    *,
+    dry_run: Annotated[bool, Parameter(help="Only tell whose what is.")] = False,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative=(), help="Do not ask.")] = False,
+    output_: Output = "table",
+) -> int:
+    """Have this installation remove what nobody names in its folders and buckets, and no other one.
+
+    For a deployment that was restored, moved or copied, once nothing else uses what it uses: the one that
+    had it before removes nothing there from then on. It goes by the settings that its daemon has.
+    """
+    if not (dry_run or yes):
+        shown = _run("looking …", "table", "takeover", "--dry-run")
+        if shown:
+            return shown
+        asking.confirm("Take over what is another's?", "nothing was taken over")
+    return _run("taking over …", output_, "takeover", *(("--dry-run",) if dry_run else ()))
 
 
 @command(app, "sky admin gc --dry-run", "sky admin gc", instead=("clean", "prune", "collect"))

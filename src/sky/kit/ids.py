@@ -34,6 +34,7 @@ PREFIXES = {
     "cluster": "clu_",
     "cluster_job": "cjb_",
     "user_token": "utk_",
+    "installation": "ins_",
 }
 _CAPITALS = frozenset({"job", "job_event"})
 """Nouns whose ids are promised in capitals."""

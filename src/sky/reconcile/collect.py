@@ -2,7 +2,8 @@
 
 Decides: in which order, how often, and how much at once. Never: what names what (``store/rows/garbage``), or
 removes content before nodes have had time to say what they hold. Follows: each kind has a key of its own, so
-one that cannot go on keeps no other; what was used since it was found stays.
+one that cannot go on keeps no other; what was used since it was found stays, and so does what is another
+installation's (``store/tenure``).
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class Collect(OuterLoop):
         if self._blobs is None:
             return Done("this daemon keeps no content in files")
         try:
+            kept = await self._blobs.kept_from()
             strays = self._strays or await self._blobs.stray_files(now_us)
             some, self._strays = strays[:FILES_AT_ONCE], strays[FILES_AT_ONCE:]
             gone = await self._blobs.remove_files([sha256 for sha256, _ in some], now_us)
@@ -99,8 +101,8 @@ class Collect(OuterLoop):
         except Busy as error:
             return Done(f"objects could not be removed: {error.message}", now_us + UNREACHABLE_US)
         if not (gone or self._strays):
-            return Done("every file is known", now_us + EVERY_US)
-        return Done(f"removed {gone} files of {len(strays)}", now_us + AGAIN_US)
+            return Done("; ".join(kept) or "every file is known", now_us + EVERY_US)
+        return Done("; ".join((f"removed {gone} files of {len(strays)}", *kept)), now_us + AGAIN_US)
 
 
 def _keys(found: Sequence[Found]) -> list[str]:

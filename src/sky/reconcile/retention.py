@@ -12,6 +12,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from sky.domain.errors import Busy
 from sky.domain.job_errors import JobRefused
 from sky.kit.clock import SECOND_US, Clock
 from sky.reconcile.passes import Done, OuterLoop
@@ -31,7 +32,7 @@ class Keeper(Protocol):
     """Where the files of jobs are."""
 
     async def delete_some(self, job_id: str) -> bool:
-        """Remove some of a job's files; True when nothing is left. Raises JobRefused, OSError."""
+        """Remove some of a job's files; True when nothing is left. Raises Busy, JobRefused, OSError."""
         ...
 
 
@@ -79,7 +80,7 @@ class Retention(OuterLoop):
         try:
             async with asyncio.timeout(DELETE_S_MAX):
                 done = await self._keeper.delete_some(job_id)
-        except (JobRefused, OSError, TimeoutError) as error:
+        except (Busy, JobRefused, OSError, TimeoutError) as error:
             return Done(f"its files could not be removed: {error}", now_us + AGAIN_US)
         if not done:
             return Done("removed some of its files", now_us)

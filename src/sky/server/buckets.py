@@ -18,6 +18,7 @@ from sky.domain.artifact import JOBS, job_prefix
 from sky.kit.clock import Clock
 from sky.server.settings import Settings, SettingsError
 from sky.store.blob_bucket import FOLDER
+from sky.store.marked_bucket import MarkedBucket
 from sky.store.s3 import NO_CREDENTIALS, Bucket, Line, Place, Unavailable
 from sky.store.sigv4 import NoCredentialsError
 
@@ -37,7 +38,11 @@ class Named:
     @property
     def url(self) -> str:
         """As a setting spells it."""
-        return f"s3://{'/'.join(self.where).rstrip('/')}"
+        return _url(self.where)
+
+
+def _url(where: tuple[str, str]) -> str:
+    return f"s3://{'/'.join(where).rstrip('/')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ def bucket_of(chosen: Settings, setting: str, where: tuple[str, str], clock: Clo
         raise SettingsError(msg) from error
     place = Place(*where, region=region, endpoint=chosen.artifacts_endpoint)
     return Bucket(place, clock, chain.now)
+
+
+def marked(bucket: Bucket, where: tuple[str, str]) -> MarkedBucket:
+    """The same bucket, as something that carries the mark of who may remove from it."""
+    return MarkedBucket(bucket, _url(where), (FOLDER, JOBS))
 
 
 async def tried(bucket: Bucket, one: Named) -> Trouble | None:

@@ -34,14 +34,15 @@ from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.presence import Presence
 from sky.reconcile.status import Costs
-from sky.server import log, notify, prices, settings, tracing, wiring
+from sky.server import log, notify, prices, settings, tracing, unfinished, wiring
 from sky.server.catalogue import CatalogueError
 from sky.server.clock_memory import ClockMemory
 from sky.server.doors import Door, StartError, opened
 from sky.server.ending import Ending
 from sky.server.keys import KeysError
 from sky.server.settings import Settings, SettingsError
-from sky.store import agreement, events
+from sky.server.unfinished import UnfinishedError
+from sky.store import agreement, events, installation
 from sky.store.migrate import UnusableDatabaseError, upgrade
 
 FILES_MAX = 65_536
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tracing.begun(), _owned(chosen.home), opened(chosen) as doors:
             chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
             price_list.use(prices.read(chosen.price_list))
-            upgrade(chosen.database_url)
+            _whole(chosen)
             uvicorn_loop = uvicorn.Config(app="", loop="auto").get_loop_factory()
             with asyncio.Runner(loop_factory=uvicorn_loop) as runner:
                 runner.run(serve(chosen, doors))
@@ -80,6 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
     return 0
+
+
+def _whole(chosen: Settings) -> None:
+    """Have the newest schema, and nothing that a copy or a restore has left half-done."""
+    if unfinished.refuse(chosen):
+        _log.info("restore.finished", folder=str(chosen.shared))
+    upgrade(chosen.database_url)
+    own = installation.begin(chosen.database_url)
+    _log.info("installation", identity=own.identity, origin=own.origin)
 
 
 def _keep_what_stays() -> None:
@@ -102,6 +112,7 @@ _WRONG_TO_START = (
     SettingsError,
     KeysError,
     UnusableDatabaseError,
+    UnfinishedError,
     CatalogueError,
     PriceListError,
 )

@@ -26,11 +26,13 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from sky.domain.errors import Busy
 from sky.kit import containers
 from sky.kit.clock import SystemClock
-from sky.server import log
+from sky.server import log, takeover, unfinished
 from sky.server.settings import Settings, SettingsError, load
-from sky.store import condition
+from sky.store import condition, installation
+from sky.store.migrate import UnusableDatabaseError
 
 FREE_BYTES_BAD = 256 * 1024**2
 FREE_BYTES_FEW = 2 * 1024**3
@@ -280,6 +282,33 @@ def _buckets(chosen: Settings) -> Iterator[Finding]:
             yield Finding("bucket", "bad", trouble.said, trouble.mend)
 
 
+# ── whose all that is ───────────────────────────────────────────────────────────────────────────
+
+
+def _owners(chosen: Settings) -> Iterator[Finding]:
+    begun = chosen.shared / unfinished.NOTE
+    if begun.exists():
+        said = f"{begun} says that a restore was begun and did not come to its end"
+        yield Finding("owner", "bad", said, "run `sky admin restore` again; it begins anew")
+        return
+    try:
+        found = takeover.look(chosen, installation.peek(chosen.database_url))
+    except SettingsError:
+        return  # told by the look at buckets
+    except (UnusableDatabaseError, Busy) as error:
+        yield Finding("owner", "warn", f"whose content it is cannot be told: {error}", "see below, and above")
+        return
+    for one in found:
+        told = one.standing
+        if told.why_not is None:
+            yield Finding("owner", "ok", f"{told.where} is this installation's own")
+        elif one.free:
+            yield Finding("owner", "ok", f"{told.where} is nobody's yet; the daemon marks it as its own")
+        else:
+            mend = "sky admin takeover --dry-run; or give this one a bucket or folder of its own"
+            yield Finding("owner", "warn", told.why_not, mend)
+
+
 # ── the database ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -331,6 +360,7 @@ _CHECKS = {
     "containers": _engine,
     "database": _database,
     "bucket": _buckets,
+    "owner": _owners,
 }
 
 

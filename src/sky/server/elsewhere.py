@@ -17,12 +17,12 @@ import msgspec
 from sky.domain.artifact import JOBS
 from sky.kit.clock import SystemClock
 from sky.server import buckets
+from sky.server.archive import BUCKETS
 from sky.server.settings import Settings
 from sky.store.blob_bucket import FOLDER
 from sky.store.placed import placed
 from sky.store.s3 import Unavailable
 
-FILE = "buckets.json"
 SHOWN_MAX = 3
 
 
@@ -122,18 +122,11 @@ def _lacking(one: _Part, chosen: Settings) -> list[str]:
     return asyncio.run(look())
 
 
-def written(folder: Path, places: Places) -> Path:
-    """The file in which a backup says where its objects were."""
-    path = folder / FILE
-    path.write_bytes(msgspec.json.encode(places) + b"\n")
-    return path
-
-
 def read(folder: Path) -> Places:
     """What a backup says; one of a release that did not say it, nothing."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Places)
+        return msgspec.json.decode((folder / BUCKETS).read_bytes(), type=Places)
     except FileNotFoundError:
         return Places()
     except msgspec.DecodeError as error:
-        raise LackingError(f"{FILE} of this backup cannot be read: {error}") from error
+        raise LackingError(f"{BUCKETS} of this backup cannot be read: {error}") from error

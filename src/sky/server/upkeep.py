@@ -1,4 +1,5 @@
-"""Moves, copies and puts back what a deployment keeps: ``python -m sky.server.upkeep``, for ``sky admin``.
+"""Moves, copies and puts back what a deployment keeps, and takes over what is elsewhere: ``python -m
+sky.server.upkeep``, for ``sky admin``.
 
 Decides: what a backup is (one tar file: a SQLite file with every row, the keys, the content that is in no
 bucket), and that nothing that is there is overwritten. Never: stops a daemon; a backup is made while one
@@ -12,27 +13,30 @@ import argparse
 import fcntl
 import json
 import os
-import shutil
 import sys
 import tarfile
-import tempfile
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sky.server import elsewhere, log
-from sky.server.elsewhere import LackingError, Places
+from sky.domain.errors import Busy
+from sky.kit import faults
+from sky.server import elsewhere, log, takeover
+from sky.server.archive import BUCKETS, DATABASE, FOLDERS, SECRETS, BackupError, Writing, told_full
+from sky.server.elsewhere import LackingError
+from sky.server.restoring import restore
 from sky.server.settings import Settings, SettingsError, load
+from sky.server.unfinished import UnfinishedError
+from sky.server.workspace import workspace
+from sky.store import installation
 from sky.store.engine import driver_url
+from sky.store.installation import MOVED
 from sky.store.migrate import UnusableDatabaseError
+from sky.store.tenure import TakenError
 from sky.store.transfer import TransferError, transfer
 
-DATABASE = "database.db"
-SECRETS = ("token", "secret")
-FOLDERS = ("blobs", "artifacts")
-HALF_WRITTEN = "incoming"
-"""A folder in each of those, with what is not all there yet."""
 EXIT_USAGE = 2
 EXIT_FAILED = 1
 
@@ -42,12 +46,8 @@ class Done:
     """What was done, in a sentence and in numbers, and what is to be known besides."""
 
     said: str
-    facts: dict[str, str | int]
+    facts: dict[str, Any]
     notes: tuple[str, ...] = ()
-
-
-class UpkeepError(Exception):
-    """It cannot be done; the message says why and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     restore = acts.add_parser("restore")
     restore.add_argument("file", type=Path)
     restore.add_argument("--incomplete", action="store_true")
+    acts.add_parser("takeover").add_argument("--dry-run", action="store_true")
     said = parser.parse_args(arguments)
     os.umask(0o077)
     log.configure("error")  # what matters of the rest is told
@@ -77,15 +78,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             done = _migrate(chosen, said.target)
         elif said.act == "backup":
             done = _backup(chosen, said.file)
+        elif said.act == "takeover":
+            done = _takeover(chosen, dry_run=said.dry_run)
         else:
             done = _restore(chosen, said.file, incomplete=said.incomplete)
     except SettingsError as error:
         return _refuse(error, EXIT_USAGE, as_json=said.json)
     except (
-        UpkeepError,
+        BackupError,
         LackingError,
+        TakenError,
+        UnfinishedError,
         TransferError,
         UnusableDatabaseError,
+        Busy,
         OSError,
         tarfile.TarError,
     ) as error:
@@ -106,34 +112,60 @@ def _refuse(error: Exception, code: int, *, as_json: bool) -> int:
 def _migrate(chosen: Settings, target: str) -> Done:
     url = driver_url(target) if "://" in target else f"sqlite:///{Path(target).expanduser().absolute()}"
     if url == chosen.database_url:
-        raise UpkeepError("the database to move to is the one to move from")
-    with _nobody_serves(chosen.home):
-        counts = transfer(chosen.database_url, url, _say)
+        raise BackupError("the database to move to is the one to move from")
+    with _nobody_serves(chosen.home), installation.copying_alone(url) as alone:
+        if not alone:
+            raise BackupError("something else is copied into that database now; wait for its end")
+        counts = transfer(chosen.database_url, url, _say, identity=installation.new_identity())
+        identity = installation.copy_ends(url, MOVED)
     rows = sum(counts.values())
     said = f"{rows} rows of {len(counts)} tables are there, and the same; daemons are to use that one now"
-    return Done(said, {"rows": rows, "tables": len(counts)})
+    where = " and ".join(place.where for place in takeover.places(chosen))
+    facts = {"rows": rows, "tables": len(counts), "installation": identity}
+    return Done(said, facts, (_not_yet(identity, where),))
+
+
+def _not_yet(identity: str, where: str) -> str:
+    return (
+        f"it is the installation {identity}, and removes nothing in {where} until `sky admin takeover` is "
+        "run with its settings, once nothing else uses that"
+    )
 
 
 def _backup(chosen: Settings, file: Path) -> Done:
     _ensure_free(file)
-    with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".sky-backup-") as folder:
-        copy = Path(folder) / DATABASE
+    try:
+        return _written(chosen, file)
+    except OSError as error:
+        said = told_full(error, f"{file} was not made", file.absolute().parent)
+        if said is None:
+            raise
+        raise BackupError(f"{said}. Nothing else was changed") from error
+
+
+def _written(chosen: Settings, file: Path) -> Done:
+    with workspace(file.absolute().parent, ".sky-backup-") as folder:
+        copy = folder / DATABASE
         counts = transfer(chosen.database_url, f"sqlite:///{copy}", _say)
+        faults.point("backup: rows are copied")
         places = elsewhere.of_settings(chosen)
-        fresh = Path(folder) / "backup.tar"  # in a folder of this backup's own: two may run at once
+        fresh = folder / "backup.tar"  # in a folder of this backup's own: two may run at once
         with open(fresh, "xb") as out, tarfile.open(fileobj=out, mode="w|") as archive:
-            archive.add(copy, DATABASE)
-            archive.add(elsewhere.written(Path(folder), places), elsewhere.FILE)
+            writing = Writing(archive)
+            writing.begin(folder)
+            writing.add_file(copy, DATABASE)
+            writing.add_text(folder, BUCKETS, places)
             for name in SECRETS:
-                archive.add(chosen.shared / name, name)
+                writing.add_file(chosen.shared / name, name)
             for name in FOLDERS:  # after the rows: content is there before a row names it
                 if (chosen.shared / name).is_dir():
                     sys.stderr.write(f"{name}: copying\n")
-                    add_folder(archive, chosen.shared / name, name)
-            archive.close()
+                    writing.add_folder(chosen.shared / name, name)
+            writing.end(folder)
             out.flush()
             os.fsync(out.fileno())
         _ensure_free(file)
+        faults.point("backup: written, not named")
         fresh.replace(file)
         outside = tuple(elsewhere.told(f"sqlite:///{copy}", places))
     size = file.stat().st_size
@@ -143,62 +175,43 @@ def _backup(chosen: Settings, file: Path) -> Done:
 
 def _ensure_free(file: Path) -> None:
     if file.exists():
-        raise UpkeepError(f"{file} is there already; name a file that is not")
-
-
-def add_folder(archive: tarfile.TarFile, folder: Path, name: str) -> None:
-    """Add a folder that is in use. What is half-written is left out, and so is what is removed meanwhile:
-    nothing names it any more."""
-
-    def unless_gone(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            raise error
-
-    folder = folder.resolve()  # it may be a link to another disk
-    for top, folders, files in os.walk(folder, onerror=unless_gone):
-        under = Path(name) / Path(top).relative_to(folder)
-        folders[:] = sorted(one for one in folders if Path(top, one) != folder / HALF_WRITTEN)
-        for one in ("", *sorted(files)):
-            with suppress(FileNotFoundError):
-                archive.add(Path(top, one), str(under / one), recursive=False)
+        raise BackupError(f"{file} is there already; name a file that is not")
 
 
 def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> Done:
     with _nobody_serves(chosen.home):
-        for name in (*SECRETS, *FOLDERS):
-            if (chosen.shared / name).exists():
-                raise UpkeepError(
-                    f"{chosen.shared / name} is there already; name an empty folder with SKY_HOME"
-                )
-        chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=chosen.shared, prefix=".restore-") as folder:
-            with tarfile.open(file, "r|") as archive:
-                archive.extractall(folder, filter="data")
-            missing = [name for name in (DATABASE, *SECRETS) if not (Path(folder) / name).is_file()]
-            if missing:
-                raise UpkeepError(f"{file} is no backup of ours: {', '.join(missing)} is not in it")
-            copy = f"sqlite:///{Path(folder) / DATABASE}"
-            _look_for_objects(copy, elsewhere.read(Path(folder)), chosen, incomplete=incomplete)
-            counts = transfer(copy, chosen.database_url, _say)
-            for name in (*SECRETS, *FOLDERS):
-                if (Path(folder) / name).exists():
-                    shutil.move(Path(folder) / name, chosen.shared / name)
-    rows = sum(counts.values())
+        back = restore(chosen, file, _say, incomplete=incomplete)
     ours = elsewhere.of_settings(chosen)
     shared = " and ".join(one for one in (ours.blobs, ours.artifacts) if one is not None)
-    note = f"{shared}: no daemon of another database may have the same, each removes what its own has not"
-    said = f"{rows} rows are there and the same; start the daemon"
-    return Done(said, {"file": str(file), "rows": rows}, (note,) if shared else ())
+    said = f"{back.rows} rows are there and the same; start the daemon"
+    facts = {"file": str(file), "rows": back.rows, "installation": back.identity}
+    return Done(said, facts, (_not_yet(back.identity, shared),) if shared else ())
 
 
-def _look_for_objects(copy: str, places: Places, chosen: Settings, *, incomplete: bool) -> None:
-    """See that what a backup has in buckets is there; ``incomplete``: tell what is not, and go on."""
-    try:
-        elsewhere.look_for(copy, places, chosen)
-    except LackingError as error:
-        if not incomplete:
-            raise UpkeepError(f"{error}; with --incomplete all else is put back") from error
-        sys.stderr.write(f"warning: {error}\n")
+def _takeover(chosen: Settings, *, dry_run: bool) -> Done:
+    mine = takeover.mine_of(chosen, dry_run=dry_run)
+    found = takeover.look(chosen, mine) if dry_run else takeover.take(chosen, mine)
+    taken = [one for one in found if one.taken]
+    lines = [_told(one, dry_run=dry_run) for one in found]
+    facts: dict[str, Any] = {
+        "installation": mine.identity,
+        "dry_run": dry_run,
+        "taken": len(taken),
+        "places": [
+            {"where": one.standing.where, "before": one.standing.owner, "taken": one.taken} for one in found
+        ],
+    }
+    if taken and not dry_run:
+        lines.append("whoever had that removes nothing there now; stop it, or give it a place of its own")
+    return Done(f"this is the installation {mine.identity}", facts, tuple(lines))
+
+
+def _told(one: takeover.Found, *, dry_run: bool) -> str:
+    where = one.standing.where
+    if not one.taken:
+        return f"{where} is its own already"
+    before = one.standing.owner or "nobody that can be told"
+    return f"{where} {'would be' if dry_run else 'is'} its own; before, it was {before}'s"
 
 
 @contextmanager
@@ -209,7 +222,7 @@ def _nobody_serves(home: Path) -> Generator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UpkeepError("a daemon runs there: stop it first, with `sky server stop`") from error
+            raise BackupError("a daemon runs there: stop it first, with `sky server stop`") from error
         yield
 
 

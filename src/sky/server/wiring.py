@@ -46,6 +46,7 @@ from sky.reconcile.pool import ProviderPool, RowPool
 from sky.reconcile.requests import Requests
 from sky.reconcile.retention import Keeper, Retention, Terms
 from sky.reconcile.runner import Runner
+from sky.reconcile.storage import PLACES, StorageMarks
 from sky.reconcile.sweep import Sweep
 from sky.reconcile.watch import Watch
 from sky.reconcile.webhooks import Webhooks
@@ -62,6 +63,7 @@ from sky.store.events import Hub
 from sky.store.neighbours import Neighbours
 from sky.store.reserve import Reserve
 from sky.store.rows import providers
+from sky.store.tenure import Tenure, identity_of
 from sky.store.tx import Tx
 from sky.store.views.garbage import KINDS
 from sky.verbs.job_steps import JobRules
@@ -90,7 +92,8 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     keys = Keys(settings.shared)
     holder = holder_of(settings.home)
     db = _database(settings, clock, holder)
-    blobs = blobs_of(settings, clock, db)
+    mine = identity_of(db)
+    blobs, tenures = blobs_of(settings, clock, db, mine)
     context = Context(settings.shared, deployment_of(keys), clock, base_url)
     masks = Masks([keys.token])
     masks.add_named(os.environ)
@@ -111,7 +114,9 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     )
     bridge = bridge_of(settings)
     listing = Listing(settings.catalogue, {kind.kind for kind in registry.kinds()}, clock, settings.templates)
-    storage = storage_of(settings, clock, keys, base_url)
+    storage = storage_of(settings, clock, keys, base_url, mine)
+    if storage.tenure is not None:
+        tenures["artifacts"] = storage.tenure
     runner = make_runner(
         db,
         clock,
@@ -127,6 +132,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
         events_kept_us=kept_us(settings),
         keeping=keeping_of(settings),
         blobs=blobs,
+        tenures=tenures,
         confirm_us=rules.cancel_confirm_us,
     )
     signals, hub = Signals(), Hub()
@@ -197,6 +203,7 @@ def make_runner(
     events_kept_us: int | None = None,
     keeping: Keeping = USUAL,
     blobs: Blobs | None = None,
+    tenures: Mapping[str, Tenure] | None = None,
     confirm_us: int = CANCEL_CONFIRM_US,
 ) -> Runner:
     """All loops, over one database; those of paid jobs only where there are ``jobs``.
@@ -214,6 +221,7 @@ def make_runner(
         Disks(db, clock, pool),
         Forget(events_kept_us, keeping.requests_us),
         Collect(db, clock, keeping, blobs),
+        StorageMarks(clock, tenures or {}),
     ]
     if jobs is not None:
         loops += [Jobs(jobs), Retention(db, clock, *kept), Clusters(), Requests(jobs.rules)]
@@ -369,7 +377,8 @@ def look_around(tx: Tx, rules: Rules) -> None:
     """At a start: this computer is a provider, and what every provider has is looked at, since machines may
     have ended meanwhile; so is what may be forgotten."""
     ensure_default(tx, LocalProvider.kind, rules)
-    for key in (f"{Forget.name}/old", *(f"{Collect.name}/{kind}" for kind in KINDS)):
+    marks = (f"{StorageMarks.name}/{place}" for place in PLACES)
+    for key in (*marks, f"{Forget.name}/old", *(f"{Collect.name}/{kind}" for kind in KINDS)):
         tx.touch(key)
     for provider_id in providers.ids(tx.connection):
         tx.touch(f"sweep/{provider_id}")

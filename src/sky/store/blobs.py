@@ -31,6 +31,7 @@ from sky.store.tx import Tx
 
 if TYPE_CHECKING:
     from sky.store.blob_bucket import BlobBucket
+    from sky.store.tenure import Tenure
 
 ROW_BYTES_MAX = 64 * 1024
 CHUNK_BYTES = 1024 * 1024
@@ -117,8 +118,11 @@ class Blobs:
         full_sync: bool = False,
         shared: bool = False,
         bucket: BlobBucket | None = None,
+        tenures: tuple[Tenure | None, Tenure | None] = (None, None),
     ) -> None:
+        """``tenures``: who may remove from the folder, and from the bucket; None: nobody else knows it."""
         self._db = db
+        self._of_folder, self._of_bucket = tenures
         self._bucket = bucket
         self._folder = folder
         self._shared = shared
@@ -240,18 +244,25 @@ class Blobs:
 
     async def stray_files(self, now_us: int) -> list[tuple[str, int]]:
         """Content in files and objects that no row knows, and how many bytes it has: its row is removed, or
-        was never written. What came lately is not among it."""
-        files = await asyncio.to_thread(lambda: list(self._old_files(now_us)))
+        was never written. What came lately is not among it, nor what is another installation's."""
+        files: list[tuple[str, int]] = []
+        if await _is_ours(self._of_folder):
+            files = await asyncio.to_thread(lambda: list(self._old_files(now_us)))
         strays: list[tuple[str, int]] = []
         for start in range(0, len(files), FILES_AT_ONCE):
             some = files[start : start + FILES_AT_ONCE]
             there = await self._rows(sha256 for sha256, _ in some)
             strays += [one for one in some if one[0] not in there]
-        if self._bucket is not None:
+        if self._bucket is not None and await _is_ours(self._of_bucket):
             async for page in self._bucket.old(now_us):
                 placed = await self._placed(name for name, _ in page)
                 strays += [one for one in page if one[0] not in placed]
         return strays
+
+    async def kept_from(self) -> list[str]:
+        """Why nothing is removed from the folder, or the bucket: a sentence for each that is not ours."""
+        asked = [one for one in (self._of_folder, self._of_bucket) if one is not None]
+        return [why for one in asked if (why := await one.kept_from()) is not None]
 
     async def remove_files(self, hashes: Sequence[str], now_us: int) -> int:
         """Remove files and objects that no row knows; returns how many are gone.
@@ -259,13 +270,14 @@ class Blobs:
         Each file is moved aside first, and put back when it turns out that somebody has just brought it
         again. An object that is brought again has another name.
         """
-        objects = [name for name in hashes if "/" in name]
-        hashes = [name for name in hashes if "/" not in name]
+        objects = [name for name in hashes if "/" in name] if await _is_ours(self._of_bucket) else []
+        may = await _is_ours(self._of_folder)
+        hashes = [name for name in hashes if may and "/" not in name]
         known = await self._rows(hashes)
         hashes = [name for name in hashes if name not in known]
         if objects:
             await self._in_bucket().remove(objects)
-        aside = await asyncio.to_thread(self._aside, hashes)
+        aside = await asyncio.to_thread(self._aside, hashes) if may else []
         there = await self._rows(aside)
         return len(objects) + await asyncio.to_thread(self._settle, aside, there, now_us)
 
@@ -313,6 +325,10 @@ class Blobs:
 
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256[2:4] / sha256
+
+
+async def _is_ours(tenure: Tenure | None) -> bool:
+    return tenure is None or await tenure.kept_from() is None
 
 
 async def _going_on(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sky.store import schema_users
 from sky.store.engine import explain, is_lost, make_engine
 
-HEAD = "0010"
+HEAD = "0011"
 FOLDER = Path(__file__).with_name("migrations")
 
 

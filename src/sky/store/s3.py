@@ -47,6 +47,9 @@ CHUNK_BYTES = 1024**2
 AGAIN_S = 5.0
 CHECKSUM = "x-amz-checksum-sha256"
 BYTES = "application/octet-stream"
+NOT_IMPLEMENTED = 501
+_NOT_THAT_ONE = frozenset({404, 409, 412, NOT_IMPLEMENTED})
+"""How a store refuses to write over what is not what it was said to be, or says that it never looks."""
 NO_CREDENTIALS = "NoCredentials"
 """What we call it where nobody could sign; everything else has the bucket's own word."""
 
@@ -143,6 +146,26 @@ class Line:
         async with self._ask("PUT", key, headers={"content-type": media}, body=body):
             return
 
+    async def small(self, key: str) -> tuple[bytes, str] | None:
+        """A small object, and the tag of this version of it; None: nothing is there."""
+        async with self._ask("GET", key, missing=True) as answer:
+            if answer.status == 404:
+                return None
+            return await _whole(answer), answer.headers.get("etag", "")
+
+    async def put_if(self, key: str, body: bytes, media: str, tag: str | None) -> bool:
+        """Write an object where there is none (``tag``: None) or over that version of it; False: somebody
+        was a moment earlier. A store that cannot say so writes it in any case."""
+        only = {"if-none-match": "*"} if tag is None else {"if-match": tag}
+        headers = {"content-type": media, **only}
+        async with self._ask("PUT", key, headers=headers, body=body, refused=_NOT_THAT_ONE) as answer:
+            if answer.status not in _NOT_THAT_ONE:
+                return True
+            if answer.status != NOT_IMPLEMENTED:
+                return False
+        await self.put(key, body, media)
+        return True
+
     async def delete(self, key: str) -> None:
         """Remove an object; one that is not there is removed."""
         async with self._ask("DELETE", key, missing=True):
@@ -178,8 +201,9 @@ class Line:
         body: bytes | BinaryIO = b"",
         digest: str | None = None,
         missing: bool = False,
+        refused: frozenset[int] = frozenset(),
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """``digest``: the SHA-256 of a body that is a file."""
+        """``digest``: the SHA-256 of a body that is a file; ``refused``: statuses that whoever asks reads."""
         wanted = Wanted(method, self._bucket.url_of(key), query or {}, headers or {})
         if isinstance(body, bytes):
             digest = hashlib.sha256(body).hexdigest()
@@ -192,7 +216,8 @@ class Line:
                 data=body or None,
                 allow_redirects=False,
             ) as answer:
-                if answer.status >= 300 and not (missing and answer.status == 404):
+                read = answer.status in refused or (missing and answer.status == 404)
+                if answer.status >= 300 and not read:
                     await _refused(answer)
                 yield answer
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

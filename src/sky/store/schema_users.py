@@ -1,4 +1,4 @@
-"""The tables of users: who may come in, in which role, and by which tokens.
+"""The tables of users (who may come in, in which role, and by which tokens), and which installation this is.
 
 Decides: columns, keys and indexes. Never: what a role may do (``domain/user``). Conventions are those of
 ``schema``. Follows: of a token only its SHA-256 is kept, and how it begins, so that it can be told apart;
@@ -44,3 +44,14 @@ user_tokens = sa.Table(
     _us("revoked_us"),
     _us("used_us"),
 )
+
+installation = sa.Table(
+    "installation",
+    metadata,
+    sa.Column("identity", sa.String(40), primary_key=True),
+    sa.Column("origin", sa.String(16), nullable=False),
+    sa.Column("database_mark", sa.String(200), nullable=False),
+    sa.Column("whole", sa.Boolean, nullable=False),
+    _us("made_us", required=True),
+)
+"""One row: the name that no copy of this database keeps. Not ``whole``: a copy into it has not ended."""

@@ -2,27 +2,32 @@
 
 Decides: what makes two databases the same: as many rows in every table, and every value of every row. Never:
 changes the one that is copied from, which may be written meanwhile: all is read in one snapshot of it.
-Follows: a copy that is not the same is an error and is left for a person to look at; nothing is overwritten.
+Follows: a copy that is not the same is an error, and nothing but what an ended copy left is overwritten; one
+that was ended in the middle is known for what it is, by the daemon and by the next copy.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
-from sky.store.engine import make_engine
-from sky.store.migrate import current, upgrade
+from sky.domain.errors import StorageFull
+from sky.kit import faults
+from sky.store.engine import explain, make_engine
+from sky.store.installation import copy_begins, is_half, named
+from sky.store.migrate import HEAD, current, upgrade
 from sky.store.schema import daemons
-from sky.store.schema_users import metadata
+from sky.store.schema_users import installation, metadata
 
 ROWS_AT_ONCE = 500
-TABLES = tuple(table for table in metadata.sorted_tables if table is not daemons)
-"""Which daemons are there is not kept for later."""
+TABLES = tuple(table for table in metadata.sorted_tables if table not in (daemons, installation))
+"""Which daemons are there is not kept for later, and a copy is an installation of its own."""
 Progress = Callable[[str, int], None]
 
 
@@ -30,27 +35,104 @@ class TransferError(Exception):
     """A copy cannot be made, or is not the same; the message says why and what to do."""
 
 
-def transfer(source: str, target: str, progress: Progress = lambda _table, _rows: None) -> dict[str, int]:
+def transfer(
+    source: str,
+    target: str,
+    progress: Progress = lambda _table, _rows: None,
+    *,
+    identity: str | None = None,
+) -> dict[str, int]:
     """Copy the database at ``source`` into the empty one at ``target``; returns the rows of each table.
 
+    With ``identity``, the name of the installation that it becomes, nothing is served from the copy until
+    ``installation.copy_ends``. What a copy that was ended has left there is removed first.
     Raises TransferError, UnusableDatabaseError.
     """
-    with closing(_Ends(source, target)) as ends:
-        if current(ends.source) is None:
+    with closing(_Ends(source, target)) as ends, _told(ends.target):
+        have = current(ends.source)
+        if have is None:
             raise TransferError("there is no database of ours to copy from; has a daemon run there?")
+        if have != HEAD:
+            raise TransferError(_of_another_release(have))
+        with ends.source.connect() as reading, reading.begin():
+            if is_half(reading):
+                raise TransferError("a copy into that database was begun and did not end; end it first")
         upgrade(target)
-        _refuse_full(ends.target)
+        with ends.target.begin() as writing:
+            if is_half(writing):
+                _wipe(writing)
+            _refuse_full(writing)
+            if identity is not None:
+                copy_begins(writing, identity)
+        faults.point("copy begun")
         counts: dict[str, int] = {}
         marks: dict[str, str] = {}
         with ends.source.connect() as reading, reading.begin():
             for table in TABLES:
                 with ends.target.begin() as writing:
                     counts[table.name], marks[table.name] = _copy(reading, writing, table)
+                faults.point(f"copied {table.name}")
                 progress(table.name, counts[table.name])
         with ends.target.begin() as writing:
             _set_sequences(writing)
         _compare(ends.target, counts, marks)
     return counts
+
+
+def undo(target: str) -> None:
+    """Empty a database that a copy was begun into and not ended. Raises TransferError."""
+    engine = make_engine(target, writer=True)
+    try:
+        with _told(engine), engine.begin() as writing:
+            if is_half(writing):
+                _wipe(writing)
+    finally:
+        engine.dispose()
+
+
+def is_left_by(target: str, identity: str) -> bool:
+    """Whether a database has nothing, or what a copy of that name has left that did not end."""
+    engine = make_engine(target, writer=False)
+    try:
+        with _told(engine), engine.connect() as connection, connection.begin():
+            found = named(connection)
+            if found is not None:
+                return found == (identity, False)
+            there = set(sa.inspect(connection).get_table_names())
+            return not any(_has_rows(connection, table) for table in TABLES if table.name in there)
+    finally:
+        engine.dispose()
+
+
+def _of_another_release(have: str) -> str:
+    if have > HEAD:
+        return (
+            f"it has schema {have}, and this release knows {HEAD}: use the release that wrote it, or a newer"
+        )
+    return (
+        f"the database has schema {have}, and this release copies {HEAD}: have the release that serves it "
+        "copy it, or start the daemon of this one first, which brings it up to date"
+    )
+
+
+@contextmanager
+def _told(engine: sa.Engine) -> Generator[None]:
+    """Say in words what a database refuses."""
+    try:
+        yield
+    except DBAPIError as error:
+        shown = engine.url.render_as_string(hide_password=True)
+        known = explain(error)
+        if isinstance(known, StorageFull):
+            msg = f"the disk of {shown} is full, or cannot be written; make room there, and begin again"
+            raise TransferError(msg) from error
+        msg = f"the copy into {shown} failed: {' '.join(str(error.orig).split())}"
+        raise TransferError(msg) from error
+
+
+def _wipe(connection: sa.Connection) -> None:
+    for table in reversed(metadata.sorted_tables):
+        connection.execute(sa.delete(table))
 
 
 class _Ends:
@@ -63,12 +145,15 @@ class _Ends:
         self.target.dispose()
 
 
-def _refuse_full(engine: sa.Engine) -> None:
-    with engine.connect() as connection, connection.begin():
-        for table in TABLES:
-            if connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None:
-                shown = engine.url.render_as_string(hide_password=True)
-                raise TransferError(f"{shown} has rows in {table.name} already; name an empty database")
+def _refuse_full(connection: sa.Connection) -> None:
+    for table in TABLES:
+        if _has_rows(connection, table):
+            shown = connection.engine.url.render_as_string(hide_password=True)
+            raise TransferError(f"{shown} has rows in {table.name} already; name an empty database")
+
+
+def _has_rows(connection: sa.Connection, table: sa.Table) -> bool:
+    return connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None
 
 
 def _copy(reading: sa.Connection, writing: sa.Connection, table: sa.Table) -> tuple[int, str]:

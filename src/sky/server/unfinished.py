@@ -1,0 +1,139 @@
+"""A restore that did not come to its end: how it is known, finished or undone.
+
+Decides: what a restore has done by what it wrote before (a note in the folder, and in the database whether
+the copy is whole): the database's word is the last step, so with it all is new and without it nothing is.
+Never: removes what was there before, since a restore begins only where nothing is. Follows: a daemon starts
+on neither half; the next restore undoes what the one before has left, and begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from sky.server.settings import Settings
+from sky.store import installation, transfer
+
+NOTE = "restoring.json"
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""What a database of SQLite has in its folder."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a restore is about to do: as which installation, from which file, into which database, and what of
+    the folder is put there by it. ``made``: the database's file was not there."""
+
+    identity: str
+    file: str
+    database: str
+    made: bool
+    names: tuple[str, ...]
+
+
+class UnfinishedError(Exception):
+    """A restore has not ended; the message says what to do."""
+
+
+def write(chosen: Settings, note: Note) -> None:
+    """Say what is about to be done, before it is."""
+    path = chosen.shared / NOTE
+    fresh = path.with_suffix(".new")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(note))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    on_disk(chosen.shared)
+
+
+def on_disk(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(chosen: Settings) -> Note | None:
+    """What a restore was about to do that has not ended. Raises UnfinishedError: it cannot be read."""
+    path = chosen.shared / NOTE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Note)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        msg = f"{path} says that a restore was begun, and cannot be read ({error}); use another folder"
+        raise UnfinishedError(msg) from error
+
+
+def refuse(chosen: Settings) -> bool:
+    """For the start of a daemon: let nothing be served from a half. True: all was there but the last word,
+    which is said now. Raises UnfinishedError."""
+    note = read(chosen)
+    if note is None:
+        return False
+    if _is_whole(chosen, note):
+        end(chosen)
+        return True
+    msg = (
+        f"`sky admin restore {note.file}` was begun in {chosen.shared} and did not come to its end; run it "
+        "again, which begins anew, or with another backup"
+    )
+    raise UnfinishedError(msg)
+
+
+def settle(chosen: Settings) -> Literal["finished", "undone"] | None:
+    """End a restore that was ended in the middle, one way or the other; None: there was none.
+
+    Raises UnfinishedError, TransferError, UnusableDatabaseError, OSError.
+    """
+    note = read(chosen)
+    if note is None:
+        return None
+    if _is_whole(chosen, note):
+        end(chosen)
+        return "finished"
+    there = not note.made or Path(chosen.database_url.removeprefix("sqlite:///")).exists()
+    if there and not transfer.is_left_by(chosen.database_url, note.identity):
+        msg = f"{note.database} has been used since a restore was begun in {chosen.shared} that did not end"
+        raise UnfinishedError(
+            f"{msg}; if that is right, remove {chosen.shared / NOTE}, or use another folder"
+        )
+    for name in note.names:
+        _remove(chosen.shared / name)
+    if note.made:
+        for beside in BESIDE:
+            Path(chosen.database_url.removeprefix("sqlite:///") + beside).unlink(missing_ok=True)
+    else:
+        transfer.undo(chosen.database_url)
+    end(chosen)
+    return "undone"
+
+
+def end(chosen: Settings) -> None:
+    """Nothing is under way any more."""
+    (chosen.shared / NOTE).unlink(missing_ok=True)
+    on_disk(chosen.shared)
+
+
+def _is_whole(chosen: Settings, note: Note) -> bool:
+    here = installation.shown_url(chosen.database_url)
+    if here != note.database:
+        msg = (
+            f"a restore of {note.file} into {note.database} was begun in {chosen.shared} and did not come to "
+            f"its end, and the database named now is {here}; name that one in SKY_DATABASE, and restore again"
+        )
+        raise UnfinishedError(msg)
+    return installation.look(chosen.database_url) == (note.identity, True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,67 @@
+"""A folder to work in, beside what is being made, that a dead process leaves and the next one removes.
+
+Decides: that such a folder is in use as long as its process holds a lock on a file in it, and how old one
+without that file has to be before it is nobody's. Never: removes one that is in use, or another user's.
+Follows: whoever is killed costs room until the next one, and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sky.kit.clock import SECOND_US, SystemClock
+
+ALIVE = ".alive"
+UNLOCKED_S = 86_400
+"""After so long a folder without that file is nobody's: one of an earlier release, or hardly begun."""
+
+
+@contextmanager
+def workspace(parent: Path, prefix: str) -> Generator[Path]:
+    """A new folder in ``parent``, removed at the end. Those that dead processes left there go first."""
+    for left in sorted(parent.glob(f"{prefix}*")):
+        if _is_dead(left):
+            shutil.rmtree(left, ignore_errors=True)  # whoever else removes it has come first
+    folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+    held: int | None = None
+    try:
+        fresh = folder / f"{ALIVE}.new"
+        held = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        fresh.rename(folder / ALIVE)  # whoever sees it finds it locked
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        if held is not None:
+            os.close(held)
+
+
+def _is_dead(folder: Path) -> bool:
+    try:
+        told = folder.lstat()
+        if not folder.is_dir() or folder.is_symlink() or told.st_uid != os.geteuid():
+            return False
+        descriptor = os.open(folder / ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return folder.is_dir() and _changed_s(folder) < SystemClock().now_us() / SECOND_US - UNLOCKED_S
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _changed_s(folder: Path) -> float:
+    """When something in a folder was made or removed last, in seconds; one that is gone: never."""
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")

@@ -1,0 +1,212 @@
+"""Which installation a database is: a name of its own, by which it owns what is kept outside of it.
+
+Decides: when a name is new: at the first start, after a restore or a move, and where the database turns out
+to be a copy (another file, or another database of PostgreSQL than the one that the name was given to).
+Never: says what may be removed where (``tenure``). Follows: all daemons of one database have one name; a
+database that a copy was begun into and not ended is named so, and nothing is served from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from sky.kit import faults, ids
+from sky.kit.clock import SystemClock
+from sky.store.engine import make_engine
+from sky.store.migrate import UnusableDatabaseError
+from sky.store.schema_users import installation
+
+FIRST, RESTORED, MOVED, COPIED = "first", "restored", "moved", "copied"
+"""Where a name comes from: a first start, a restore, a move, or that the database was copied by hand."""
+UNNAMED = "without a name"
+COPY_LOCK = 7_590_759_076
+"""The advisory lock of PostgreSQL that a copy into a database holds until it has ended."""
+
+
+class HalfCopiedError(UnusableDatabaseError):
+    """A copy into the database was begun and has not ended; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The name of an installation, and where that comes from."""
+
+    identity: str
+    origin: str
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it has always been this one, so that what carries no mark yet can be its own."""
+        return self.origin == FIRST
+
+
+def new_identity() -> str:
+    """A name that no other installation has."""
+    return ids.new("installation")
+
+
+def who(connection: sa.Connection, now_us: int) -> Installation:
+    """Which installation the database of a writing transaction is: a new one, where it has no name yet or is
+    a copy of the one that the name was given to. Raises HalfCopiedError."""
+    row = connection.execute(sa.select(installation)).first()
+    here = _mark_of(connection)
+    if row is None:
+        return _write(connection, Installation(new_identity(), FIRST), here, now_us)
+    if not row.whole:
+        msg = (
+            "a copy into this database was begun, by `sky admin restore` or `sky admin migrate`, and did not "
+            "end; run that again, which begins anew"
+        )
+        raise HalfCopiedError(msg)
+    if row.database_mark != here:
+        return _write(connection, Installation(new_identity(), COPIED), here, now_us)
+    return Installation(row.identity, row.origin)
+
+
+def begin(url: str) -> Installation:
+    """The same for the database at ``url``, which has the newest schema."""
+    with closing(_Writing(url)) as it:
+        try:
+            with it.engine.begin() as connection:
+                return who(connection, SystemClock().now_us())
+        except DBAPIError as error:
+            raise _unusable(it.engine, error) from error
+
+
+def look(url: str) -> tuple[str, bool] | None:
+    """The name that a database has and whether it is whole; None: none yet, or there is no such database."""
+    if url.startswith("sqlite") and not Path(url.removeprefix("sqlite:///")).is_file():
+        return None
+    engine = make_engine(url, writer=False)
+    try:
+        with engine.connect() as connection, connection.begin():
+            return named(connection)
+    except DBAPIError as error:
+        raise _unusable(engine, error) from error
+    finally:
+        engine.dispose()
+
+
+def shown_url(url: str) -> str:
+    """A database as people may be shown it."""
+    return sa.make_url(url).render_as_string(hide_password=True)
+
+
+def _unusable(engine: sa.Engine, error: DBAPIError) -> UnusableDatabaseError:
+    shown = engine.url.render_as_string(hide_password=True)
+    return UnusableDatabaseError(f"the database {shown} cannot be used: {str(error.orig).strip()}")
+
+
+def peek(url: str) -> Installation | None:
+    """Which installation the database at ``url`` is, and nothing is written; None: it has no name yet, or is
+    none. A copy that no daemon has served from yet has a name of that sort. Raises UnusableDatabaseError."""
+    if look(url) is None:
+        return None
+    engine = make_engine(url, writer=False)
+    try:
+        with engine.connect() as connection, connection.begin():
+            row = connection.execute(sa.select(installation)).first()
+            if row is None:
+                return None
+            if not row.whole or row.database_mark != _mark_of(connection):
+                return Installation(UNNAMED, COPIED)
+            return Installation(row.identity, row.origin)
+    except DBAPIError as error:
+        raise _unusable(engine, error) from error
+    finally:
+        engine.dispose()
+
+
+def named(connection: sa.Connection) -> tuple[str, bool] | None:
+    """The same, over a connection."""
+    if not sa.inspect(connection).has_table(installation.name):
+        return None
+    row = connection.execute(sa.select(installation)).first()
+    return None if row is None else (row.identity, row.whole)
+
+
+# ── copies ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def copying_alone(url: str) -> Generator[bool]:
+    """Whether no other process copies into the database at ``url`` as long as the block runs. Files of SQLite
+    are guarded by the lock of their state folder."""
+    if url.startswith("sqlite"):
+        yield True
+        return
+    engine = make_engine(url, writer=False)
+    try:
+        with engine.connect() as connection, connection.begin():
+            connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+            yield bool(connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(COPY_LOCK))).scalar())
+    finally:
+        engine.dispose()
+
+
+def is_half(connection: sa.Connection) -> bool:
+    """Whether a copy into that database was begun and has not ended."""
+    found = named(connection)
+    return found is not None and not found[1]
+
+
+def copy_begins(connection: sa.Connection, identity: str) -> None:
+    """From now on the database is none to serve from."""
+    _write(connection, Installation(identity, COPIED), "", 0, whole=False)
+
+
+def copy_ends(url: str, origin: str) -> str:
+    """The copy is whole, and an installation of its own; returns its name. What is written is on the disk.
+
+    Raises UnusableDatabaseError.
+    """
+    with closing(_Writing(url)) as it:
+        try:
+            with it.engine.begin() as connection:
+                identity = str(connection.execute(sa.select(installation.c.identity)).scalar_one())
+                now_us = SystemClock().now_us()
+                _write(connection, Installation(identity, origin), _mark_of(connection), now_us)
+                faults.point("copy is not whole yet")
+            return identity
+        except DBAPIError as error:
+            raise _unusable(it.engine, error) from error
+
+
+class _Writing:
+    def __init__(self, url: str) -> None:
+        self.engine = make_engine(url, writer=True, full_sync=True)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _write(
+    connection: sa.Connection, it: Installation, here: str, now_us: int, *, whole: bool = True
+) -> Installation:
+    connection.execute(sa.delete(installation))
+    row = {"identity": it.identity, "origin": it.origin, "database_mark": here, "whole": whole}
+    connection.execute(sa.insert(installation), {**row, "made_us": now_us})
+    return it
+
+
+def _mark_of(connection: sa.Connection) -> str:
+    """What a copy of a database has otherwise: a file its number in its folder and the folder's, a database
+    of PostgreSQL its own number, and its cluster's where that may be asked."""
+    if connection.dialect.name == "sqlite":
+        file = connection.exec_driver_sql("PRAGMA database_list").all()[0][2]
+        if not file:
+            return "memory"
+        return f"file {Path(file).stat().st_ino} in {Path(file).parent.stat().st_ino}"
+    own = connection.execute(sa.text("SELECT oid FROM pg_database WHERE datname = current_database()"))
+    number = own.scalar_one()
+    allowed = sa.text("SELECT has_function_privilege('pg_control_system()', 'execute')")
+    if not connection.execute(allowed).scalar():
+        return f"database {number}"
+    cluster = connection.execute(sa.text("SELECT system_identifier FROM pg_control_system()")).scalar_one()
+    return f"database {number} of {cluster}"

@@ -1,0 +1,207 @@
+"""A restore that is killed anywhere: the state before, the state after, or one that says so and that the next
+restore ends."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.conftest import RunningDaemon, free_port
+from tests.databases import server
+
+from sky.client import calls_admin
+from sky.client.http import Http
+from sky.wire import admin
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+KILLED = """
+import os, signal, sys
+from sky.kit import faults
+from sky.server import upkeep
+
+def point(name):
+    if name == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+faults.watch(point)
+sys.exit(upkeep.main(sys.argv[2:]))
+"""
+NOTHING = ("restore: taken out",)
+HALF = (
+    "restore: noted",
+    "copy begun",
+    "copied blobs",
+    "copied user_tokens",
+    "restore: token is in place",
+    "restore: secret is in place",
+    "restore: blobs is in place",
+    "restore: artifacts is in place",
+    "copy is not whole yet",
+)
+WHOLE = "restore: whole, and still noted"
+SIZE = 300_000
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+@dataclass
+class Backup:
+    """A backup file, and what is in it."""
+
+    file: Path
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> Backup:
+    """One with an account and large content."""
+    running = RunningDaemon(tmp_path_factory.mktemp("source"), free_port(), {"SKY_DATABASE": ""})
+    running.start()
+    made = Backup(tmp_path_factory.mktemp("backup") / "sky.tar", os.urandom(SIZE))
+    Http(running.url).send(calls_admin.create_account(admin.AccountCreate(name="acme")))
+    put = urllib.request.Request(
+        f"{running.url}/v1/blobs/{made.sha256}", data=made.content, method="PUT", headers=BYTES
+    )
+    with urllib.request.urlopen(put, timeout=20):
+        running.stop()
+    (running.home / "artifacts" / "job_1").mkdir(mode=0o700)
+    (running.home / "artifacts" / "job_1" / "file").write_bytes(b"a job's")
+    done = upkeep(running.home, "backup", str(made.file))
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def upkeep(home: Path, *words: str, die_at: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    """What an operator has done to a folder, killed at a point."""
+    command = [sys.executable, "-c", KILLED, die_at, "--home", str(home), *words]
+    environment = {**os.environ, "SKY_DATABASE": "", **more}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
+
+
+def start_of_daemon(home: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """A daemon that is expected not to serve."""
+    command = [sys.executable, "-m", "sky.server.main", "--home", str(home), "--port", "0"]
+    environment = {**os.environ, "SKY_DATABASE": "", **more}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
+
+
+def check_is_whole(home: Path, backup: Backup) -> None:
+    """All of it is there, nobody else may read it, and nothing else is left."""
+    with sqlite3.connect(home / "sky.db") as connection:
+        assert connection.execute("SELECT name FROM accounts").fetchall() == [("acme",)]
+        assert connection.execute("SELECT origin, whole FROM installation").fetchall() == [("restored", 1)]
+    name = backup.sha256
+    assert (home / "blobs" / name[:2] / name[2:4] / name).read_bytes() == backup.content
+    assert (home / "artifacts" / "job_1" / "file").read_bytes() == b"a job's"
+    for path in (home, *home.rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+    there = {path.name.partition("-")[0] for path in home.iterdir()}
+    assert there == {"daemon.lock", "sky.db", "token", "secret", "blobs", "artifacts"}
+
+
+@pytest.mark.parametrize("die_at", [*NOTHING, *HALF])
+def test_killed_before_its_end_it_is_begun_anew_and_never_served_from(
+    backup: Backup, tmp_path: Path, die_at: str
+) -> None:
+    home = tmp_path / "home"
+    killed = upkeep(home, "restore", str(backup.file), die_at=die_at)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if die_at in NOTHING:
+        assert {path.name.partition("-")[0] for path in home.iterdir()} == {"daemon.lock", ".restore"}
+    else:
+        refused = start_of_daemon(home)
+        assert refused.returncode == 3
+        assert f"`sky admin restore {backup.file}` was begun in {home} and did not come" in refused.stderr
+    again = upkeep(home, "restore", str(backup.file))
+    assert again.returncode == 0, again.stderr
+    assert ("undone first" in again.stderr) == (die_at in HALF)
+    check_is_whole(home, backup)
+
+
+def test_killed_after_its_last_word_it_is_all_there(backup: Backup, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert upkeep(home, "restore", str(backup.file), die_at=WHOLE).returncode == -signal.SIGKILL
+    running = RunningDaemon(home, free_port(), {"SKY_DATABASE": ""})
+    running.start()
+    assert [one.name for one in Http(running.url).send(calls_admin.list_accounts()).items] == ["acme"]
+    running.stop()
+    assert not (home / "restoring.json").exists()
+    taken = upkeep(home, "restore", str(backup.file))
+    assert taken.returncode == 1
+    assert "is there already" in taken.stderr
+    assert not list(home.glob(".restore-*"))
+
+
+def test_into_postgresql_it_is_the_same(backup: Backup, tmp_path: Path) -> None:
+    home, other = tmp_path / "home", tmp_path / "other"
+    server().do("CREATE DATABASE put_back")
+    url = server().url("put_back")
+    killed = upkeep(home, "restore", str(backup.file), die_at="copied blobs", SKY_DATABASE=url)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for folder in (home, other):
+        refused = start_of_daemon(folder, SKY_DATABASE=url)
+        assert refused.returncode == 3
+        assert "sky admin restore" in refused.stderr
+    elsewhere = upkeep(home, "restore", str(backup.file))
+    assert elsewhere.returncode == 1
+    assert "name that one in SKY_DATABASE" in elsewhere.stderr
+    again = upkeep(home, "restore", str(backup.file), SKY_DATABASE=url)
+    assert again.returncode == 0, again.stderr
+    running = RunningDaemon(home, free_port(), {"SKY_DATABASE": url})
+    running.start()
+    assert [one.name for one in Http(running.url).send(calls_admin.list_accounts()).items] == ["acme"]
+    running.stop()
+
+
+def test_a_move_that_was_killed_is_begun_anew(backup: Backup, tmp_path: Path) -> None:
+    home, target = tmp_path / "home", tmp_path / "target.db"
+    assert upkeep(home, "restore", str(backup.file)).returncode == 0
+    killed = upkeep(home, "migrate", str(target), die_at="copied blobs")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    refused = start_of_daemon(home, SKY_DATABASE=str(target))
+    assert refused.returncode == 3
+    assert "a copy into this database was begun" in refused.stderr
+    again = upkeep(home, "migrate", str(target))
+    assert again.returncode == 0, again.stderr
+    assert f"removes nothing in {home / 'blobs'}" in again.stdout
+    with sqlite3.connect(target) as connection:
+        assert connection.execute("SELECT name FROM accounts").fetchall() == [("acme",)]
+
+
+def test_what_was_used_since_is_not_undone(backup: Backup, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert upkeep(home, "restore", str(backup.file), die_at="copied blobs").returncode == -signal.SIGKILL
+    with sqlite3.connect(home / "sky.db") as connection:
+        connection.execute("UPDATE installation SET identity = 'ins_another', whole = 1")
+    refused = upkeep(home, "restore", str(backup.file))
+    assert refused.returncode == 1
+    assert "has been used since" in refused.stderr
+    with sqlite3.connect(home / "sky.db") as connection:
+        assert connection.execute("SELECT identity FROM installation").fetchall() == [("ins_another",)]
+
+
+@pytest.mark.parametrize("die_at", ["backup: rows are copied", "backup: written, not named"])
+def test_what_a_killed_backup_left_goes_with_the_next_one(
+    backup: Backup, tmp_path: Path, die_at: str
+) -> None:
+    home, file = tmp_path / "home", tmp_path / "backups" / "sky.tar"
+    file.parent.mkdir()
+    assert upkeep(home, "restore", str(backup.file)).returncode == 0
+    assert upkeep(home, "backup", str(file), die_at=die_at).returncode == -signal.SIGKILL
+    [left] = file.parent.iterdir()
+    assert left.name.startswith(".sky-backup-")
+    again = upkeep(home, "backup", str(file))
+    assert again.returncode == 0, again.stderr
+    assert list(file.parent.iterdir()) == [file]
