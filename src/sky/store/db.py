@@ -180,6 +180,8 @@ class Database:
 
     def _read_here(self, query: Callable[[sa.Connection], T]) -> T:
         connection: sa.Connection | None = getattr(self._local, "connection", None)
+        if connection is not None and connection.closed:
+            connection = None
         try:
             if connection is None:
                 connection = self._reader_engine.connect()

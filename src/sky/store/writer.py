@@ -110,7 +110,7 @@ class Writer:
             raw: Any = self._connection.connection.dbapi_connection
             raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (Trouble, sqlite3.Error):
-            self.drop()
+            self._give_up()
 
     def _commit(self, jobs: Sequence[Job], *, sparing: bool = False) -> list[Outcome]:
         try:
@@ -128,11 +128,11 @@ class Writer:
                     self._say(connection, outcomes)
                     faults.point("before commit")
         except DBAPIError as error:
-            self.drop()
+            self._give_up()
             raise explain(error) or error from error
         except Refused as refused:
             if isinstance(refused.__cause__, DBAPIError):
-                self.drop()
+                self._give_up()
             return [Outcome(jobs[0], error=refused.error)]
         return outcomes
 
@@ -145,6 +145,12 @@ class Writer:
             self._neighbours.say(connection, made.events[-1].seq if made.events else 0, made.keys)
 
     def drop(self) -> None:
+        """Write no more on this connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _give_up(self) -> None:
         """The next commit opens a connection of its own: this one may be in any state."""
         connection, self._connection = self._connection, None
         if connection is not None:
