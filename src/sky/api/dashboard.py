@@ -3,7 +3,8 @@
 Decides: which pages there are, and what a browser may do on them (its policy). Never: puts anything of the
 daemon into a page; the scripts ask the faces for that, as whoever looks, with their token.
 Follows: the files are told to anybody, since they say nothing; a page that is not there is told with near
-names; a browser keeps the files, and asks whether they are still the same.
+names, to a browser on a page with the way back; a browser keeps the files, and asks whether they are still
+the same.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def files() -> dict[str, File]:
 @get("/", include_in_schema=False)
 async def serve_root(request: Request[Any, Any, Any]) -> ASGIResponse:
     """Lead a browser to the dashboard; who wants no page is told that there is nothing."""
-    if "text/html" not in (header(request, b"accept") or ""):
+    if not _wants_page(request):
         raise NotFound(f"there is nothing at /; pages for a browser are at {ROOT}/")
     return Whole(b"", media=None, status=307, headers=[("location", f"{ROOT}/")])
 
@@ -108,19 +109,26 @@ async def serve_root(request: Request[Any, Any, Any]) -> ASGIResponse:
 async def serve_dashboard(request: Request[Any, Any, Any]) -> ASGIResponse:
     """A page of the dashboard, or a file that it loads."""
     parts = [part for part in request.scope["path"].split("/") if part][1:]
-    wanted = "index.html"
+    wanted, status = "index.html", 200
     if parts[:1] == [STATIC]:
         wanted = "/".join(parts[1:])
         if wanted not in files():
             raise NotFound(f"the dashboard has no file {wanted[:120]!r}")
     elif parts and parts[0] not in PAGES:
-        msg = f"the dashboard has no page {parts[0][:80]!r}; {hint(parts[0], PAGES)}"
-        raise NotFound(msg, details={"page": parts[0][:80]})
+        if not _wants_page(request):
+            msg = f"the dashboard has no page {parts[0][:80]!r}; {hint(parts[0], PAGES)}"
+            raise NotFound(msg, details={"page": parts[0][:80]})
+        status = 404
     file = files()[wanted]
     headers = [*HEADERS, ("etag", file.tag)]
-    if header(request, b"if-none-match") == file.tag:
+    if status == 200 and header(request, b"if-none-match") == file.tag:
         return Whole(b"", media=None, status=304, headers=headers)
-    return Whole(file.content, media=file.media, headers=headers)
+    return Whole(file.content, media=file.media, status=status, headers=headers)
+
+
+def _wants_page(request: Request[Any, Any, Any]) -> bool:
+    """Whether a browser asks, for somebody to read."""
+    return "text/html" in (header(request, b"accept") or "")
 
 
 class SummaryQuery(Query, frozen=True):

@@ -5,6 +5,7 @@
 import { Refusal, Unreachable, get, isAway, onAway, token } from "./api.js";
 import { ago, button, h, moment, morph, say, wrong } from "./dom.js";
 import { begin, onMove } from "./live.js";
+import { decoded, nearest } from "./near.js";
 import { account, accounts } from "./views/accounts.js";
 import { cluster, clusterJob, clusters } from "./views/clusters.js";
 import { compute, computes } from "./views/computes.js";
@@ -57,6 +58,8 @@ const VIEWS = [
   ["login", login, null, null],
 ];
 
+const LINKED = VIEWS.filter(([, , title]) => title !== null).map(([path]) => path);
+
 const here = () => location.pathname + location.search;
 const side = document.getElementById("side");
 const main = document.getElementById("main");
@@ -67,6 +70,7 @@ let stream = null;
 let streamed = "away";
 let current = null;
 let at = null;
+let refused = null; // why a token that was held is not any more
 
 export const may = (role) => role === null || (me !== null && ROLES.indexOf(me.role) >= ROLES.indexOf(role));
 
@@ -78,6 +82,7 @@ class Page {
     this.health = health;
     this.may = may;
     this.go = go;
+    this.refused = refused;
   }
 
   /** Show this, in the place of what was shown before. */
@@ -146,7 +151,11 @@ class Page {
   fail(error) {
     if (this.signal.aborted || error.name === "AbortError") return;
     if (error instanceof Refusal && error.status === 401) {
-      askForToken();
+      if (token.get()) {
+        refused = error.message;
+        token.set(null);
+        start();
+      } else askForToken();
       return;
     }
     if (!(error instanceof Refusal || error instanceof Unreachable || error.code)) console.error(error);
@@ -204,18 +213,21 @@ async function enter() {
   leaving.abort();
   leaving = new AbortController();
   at = here();
-  const parts = location.pathname.slice(ROOT.length).split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = location.pathname.slice(ROOT.length).split("/").filter(Boolean).map(decoded);
   const [, view, title, least] = found(parts.length ? parts : [""]) ?? [];
   const page = new Page(parts, leaving.signal, title);
   current = page;
   frame(parts[0] ?? "");
   side.querySelector("#menu")?.setAttribute("aria-expanded", "false");
   if (!view) {
+    const near = VIEWS.find(([path]) => path && path === nearest(parts[0], LINKED));
     page.show(
       "Not here",
       h("p", {}, `There is no page ${location.pathname}.`),
+      near && h("p", {}, "Did you mean ", h("a", { href: `${ROOT}/${near[0]}` }, near[2]), "?"),
       h("p", {}, h("a", { href: `${ROOT}/` }, "To the overview")),
     );
+    main.removeAttribute("aria-busy");
     return;
   }
   if (least !== null && me === null) {
@@ -310,6 +322,11 @@ function frame(current) {
   const kept = side.querySelector("#menu");
   kept.onclick = () =>
     kept.setAttribute("aria-expanded", String(kept.getAttribute("aria-expanded") !== "true"));
+  side.onkeydown = (event) => {
+    if (event.key !== "Escape" || kept.getAttribute("aria-expanded") !== "true") return;
+    kept.setAttribute("aria-expanded", "false");
+    kept.focus();
+  };
 }
 
 function rove(event) {
@@ -333,9 +350,12 @@ export async function start(next) {
   try {
     health = await get("/api/health");
     me = health.user;
+    if (token.get()) refused = null;
   } catch (error) {
-    if (error instanceof Refusal && error.status === 401) token.set(null);
-    else {
+    if (error instanceof Refusal && error.status === 401) {
+      if (token.get()) refused = error.message;
+      token.set(null);
+    } else {
       const page = new Page([], leaving.signal);
       page.fail(error);
       if (!isAway()) setTimeout(() => start(next), AWAY_MS);

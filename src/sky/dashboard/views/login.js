@@ -6,7 +6,11 @@ import { start } from "../app.js";
 
 export async function login(page) {
   const given = h("input", { type: "password", autocomplete: "off", required: true, spellcheck: "false" });
-  const said = h("div", { "data-key": "said" });
+  const said = h(
+    "div",
+    { "data-key": "said" },
+    page.refused && wrong({ title: "Your token is not accepted any more", message: page.refused }),
+  );
   const submit = async (event) => {
     event.preventDefault();
     const before = token.get();
