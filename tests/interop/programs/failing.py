@@ -21,7 +21,7 @@ def dies() -> None:
     os._exit(9)
 
 
-@sky.function(timeout=1)
+@sky.function(timeout=6)
 def dawdles() -> None:
     import time
 
