@@ -18,7 +18,8 @@ def names(argument: str, given: Sequence[str] | str | None) -> tuple[str, ...] |
     """The names that an argument gives; None where it gives none. Raises InvalidArgument."""
     if given is None:
         return None
-    return (given,) if isinstance(given, str) else tuple(map(str, _several(argument, given, "names")))
+    several = (given,) if isinstance(given, str) else _several(argument, given, "names")
+    return tuple(map(str, several))  # as plain texts: an id of a request is one that knows more
 
 
 def numbers(argument: str, given: Sequence[int] | int | None) -> tuple[int, ...] | None:
