@@ -24,7 +24,7 @@ from sky.server.wiring import hidden
 TOKEN = "Tzq-9f83hKdPw-canary-one"
 IN_ENVIRONMENT = "kP72-canary-two-xyzzy"
 SHAPED = "hf_" + "Canary3" * 6
-RUN_S = 60.0
+RUN_S = 120.0
 PRINTS = """
 import logging, sys
 

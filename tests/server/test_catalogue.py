@@ -211,7 +211,7 @@ def run_template(name: str, root: Path, **environment: str) -> str:
     env = {**os.environ, **template.env, **environment, "UNIFY_COMPUTE_ROOT": str(root)}
     (root / "out").mkdir()
     done = subprocess.run(
-        list(template.command), env=env, capture_output=True, text=True, check=True, timeout=30
+        list(template.command), env=env, capture_output=True, text=True, check=True, timeout=120
     )
     return done.stdout
 
@@ -242,7 +242,7 @@ def test_the_template_that_embeds_puts_lines_with_the_same_words_near_each_other
 
 def check(path: Path, *more: str) -> subprocess.CompletedProcess[Any]:
     command = [sys.executable, "-m", "sky.cli.main", "admin", "catalogue", "check", str(path), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_file_is_checked_without_a_daemon(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_daemon_loads_nothing_that_paints(tmp_path: Path) -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
         env={**os.environ, "SKY_HOME": str(tmp_path)},
     )
@@ -85,7 +85,7 @@ def test_libraries_log_in_the_same_form_and_no_secret(form: str) -> None:
         "logging.getLogger('others.code').info('and not told')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     first, second = done.stderr.splitlines()
     assert "hidden" not in done.stderr

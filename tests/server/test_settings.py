@@ -10,7 +10,7 @@ import pytest
 
 from sky.server.settings import SettingsError, load
 
-START_S = 60
+START_S = 120
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", "127.0.0.2"])

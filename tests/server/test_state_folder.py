@@ -15,7 +15,7 @@ from tests.databases import IN_A_FILE
 
 from sky.server.wiring import holder_of
 
-START_S = 60
+START_S = 120
 
 
 def refusal(home: Path) -> str:
