@@ -297,7 +297,7 @@ def test_a_daemon_without_a_console_does_not_start(tmp_path: Path) -> None:
         env={**os.environ, "SKY_ACCOUNTS_BACKEND": "console"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode != 0

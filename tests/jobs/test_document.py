@@ -31,7 +31,7 @@ def test_the_document_has_everything_that_the_contract_names(tmp_path: Path) -> 
         [sys.executable, str(CHECK), str(CONTRACT), str(served)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -83,7 +83,7 @@ def test_a_daemon_refuses_to_start_with_a_broken_file(tmp_path: Path) -> None:
     file.write_text(CATALOGUE.replace("tier: neocloud", "tear: neocloud", 1))
     command = [sys.executable, "-m", "sky.server.main", "--home", str(tmp_path), "--port", "0"]
     done = subprocess.run(
-        [*command, "--catalogue", str(file)], capture_output=True, text=True, timeout=60, check=False
+        [*command, "--catalogue", str(file)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 3
     assert f"error: {file}:4: skus[0].tear: there is no such field; did you mean 'tier'?" in done.stderr

@@ -223,7 +223,7 @@ def test_bash_and_curl_are_enough(stored: Stored, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

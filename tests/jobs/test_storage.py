@@ -456,6 +456,6 @@ def test_a_bucket_and_its_prefix() -> None:
 def test_a_daemon_without_a_bucket_does_not_load_what_buckets_need() -> None:
     script = "import sys, sky.server.daemon; print([m for m in sys.modules if m.startswith('boto')])"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "[]\n"

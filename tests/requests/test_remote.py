@@ -234,7 +234,7 @@ def sky(environment: dict[str, str], *words: str, told: str = "") -> subprocess.
         [sys.executable, "-m", "sky.cli.main", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         input=told,
         env=ours | {"SKY_HOME": "/nonexistent"} | environment,

@@ -77,7 +77,7 @@ def test_an_empty_database_is_made_without_the_time_that_steps_take(tmp_path: Pa
         "import sys; from sky.store.migrate import upgrade;"
         f"assert upgrade('sqlite:///{tmp_path / 'sky.db'}'); assert 'alembic' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_alembic_sees_no_difference(database_url: str) -> None:

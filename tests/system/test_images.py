@@ -227,7 +227,7 @@ def refusal(url: str, image: dict[str, Any]) -> dict[str, Any]:
         f"{url}/v1/computes", json.dumps({"spec": spec}).encode(), {"Content-Type": "application/json"}
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=20)
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=60)
     return json.loads(refused.value.read())
 
 
