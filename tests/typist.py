@@ -2,8 +2,10 @@
 
 Decides: what a page's blocks mean. A block behind a line that ends with "`NAME`:" is that file. In a
 ``console`` each line behind ``$ `` is typed, and what follows is what it prints: ``…`` stands for anything,
-on a line of its own for any lines. Other ``python`` is one program, which says behind ``# →`` what it prints.
-Never: changes a command. Follows: what a page shows is what its reader sees.
+on a line of its own for any lines. ``sh`` and ``bash`` are a script, of which every command works; what it
+sets is set for what follows. Other ``python`` is one program, which says behind ``# →`` what it prints.
+Never: changes a command, but for the names that ``stands`` puts others in the place of: the daemon's address,
+and what no test can have (a cloud, a domain). Follows: what a page shows is what its reader sees.
 """
 
 from __future__ import annotations
@@ -12,43 +14,92 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cli.conftest import Ended, Sky
 
-BLOCK = re.compile(r"(?:`([\w./-]+)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"(?:`([\w./-]+)`:\n\n)?^( *)```(\w+)\n(.*?)^\2```", re.DOTALL | re.MULTILINE)
 TYPED = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 KEPT = re.compile(r"(?:export )?(\w+)=\$\((.*)\)", re.DOTALL)
 SAID = re.compile(r"export (\w+)=(\S*)")
 SHELL = set("|;&<>*")
 WAIT_S = 100.0
 USUAL = "http://127.0.0.1:7590"
+SCRIPTS = ("sh", "bash")
+OF_THE_SHELL = {"_", "PWD", "OLDPWD", "SHLVL"}
+LEFT = ".set-by-the-page"
+# A request that is refused is no success, and curl is to say so.
+CURL = 'curl() { command curl --fail-with-body "$@"; }'
+
+
+@dataclass(frozen=True)
+class Block:
+    """One of a page; ``name`` is that of a file, or empty."""
+
+    name: str
+    kind: str
+    body: str
+
+    @property
+    def first(self) -> str:
+        """Its first line, by which it is known."""
+        return next(filter(None, self.body.splitlines()), "").removeprefix("$ ")
+
+
+def blocks_of(path: Path) -> list[Block]:
+    """The blocks of a page, in order; those in a list too."""
+    found = BLOCK.findall(path.read_text(encoding="utf-8"))
+    return [Block(name, kind, textwrap.dedent(body)) for name, _, kind, body in found]
 
 
 @dataclass
 class Typist:
-    """Somebody with a folder, who speaks to one daemon; ``said`` are the variables that they have set."""
+    """Somebody with a folder, who speaks to one daemon; ``said`` are the variables that they have set, and
+    ``stands`` has what is typed for the page's own names."""
 
     sky: Sky
     url: str
     said: dict[str, str] = field(default_factory=dict)
+    stands: dict[str, str] = field(default_factory=dict)
 
-    def page(self, path: Path) -> None:
-        """Do what a page says, from top to bottom."""
+    def page(self, path: Path, without: Collection[str] = ()) -> None:
+        """Do what a page says, from top to bottom, but for the blocks that begin with one of these lines."""
         program: list[str] = []
-        for name, kind, body in BLOCK.findall(path.read_text(encoding="utf-8")):
-            if name:
-                (self.sky.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.sky.folder / name).write_text(body, encoding="utf-8")
-            elif kind == "python":
+        for block in blocks_of(path):
+            body = self.told(block.body)
+            if block.first in without:
+                continue
+            if block.name:
+                (self.sky.folder / block.name).parent.mkdir(parents=True, exist_ok=True)
+                (self.sky.folder / block.name).write_text(body, encoding="utf-8")
+            elif block.kind == "python":
                 program.append(body)
-            elif kind == "console":
+            elif block.kind == "console" or block.kind in SCRIPTS:
                 self.program(program)
-                for command, shown in steps(body):
+                if block.kind in SCRIPTS:
+                    self.script(body)
+                for command, shown in steps(body) if block.kind == "console" else ():
                     self.step(command, shown)
         self.program(program)
+
+    def told(self, text: str) -> str:
+        """A text of the page, with what stands for its names."""
+        for name, other in {USUAL: self.url, **self.stands}.items():
+            text = text.replace(name, other)
+        return text
+
+    def script(self, text: str) -> None:
+        """Run a block of a shell; its variables are those of what follows."""
+        before = {**os.environ, **self.sky.environment, **self.said}
+        script = f"{CURL}\nset -a\n{text}\nenv -0 >$HOME/{LEFT}\n"
+        self.run(["bash", "-euo", "pipefail", "-c", script]).check()
+        left = (self.sky.folder / LEFT).read_text(encoding="utf-8").split("\0")
+        now = dict(pair.split("=", 1) for pair in left if "=" in pair)
+        changed = {name: value for name, value in now.items() if before.get(name) != value}
+        self.said |= {name: value for name, value in changed.items() if name not in OF_THE_SHELL | {"PATH"}}
 
     def program(self, blocks: list[str]) -> None:
         """Run what was collected, and forget it."""

@@ -61,7 +61,7 @@ def test_five_commands_lead_from_nothing_to_a_settled_job(daemon: RunningDaemon,
 
 @pytest.mark.real
 def test_curl_and_python_do_the_same(daemon: RunningDaemon, tmp_path: Path) -> None:
-    _, lines = blocks(README, "sh")
+    [lines] = (one for one in blocks(README, "sh") if "/admin/v1/accounts" in one)
     script = lines.replace("http://127.0.0.1:7590", daemon.url).replace("curl -s", "curl --fail-with-body -s")
     done = bash(script, daemon.home, tmp_path)
     assert "data: counting\n" in done.stdout
