@@ -36,9 +36,15 @@ COMMAND = (
     "--disable-extensions",
     "--no-proxy-server",
     "--window-size=1280,900",
+    "--font-render-hinting=none",
+    "--disable-lcd-text",
+    "--force-color-profile=srgb",
     "--remote-debugging-port=0",
 )
 PHONE = {"width": 360, "height": 720, "deviceScaleFactor": 2, "mobile": True}
+SHOWN = "!!document.querySelector('main h1') && !document.querySelector('main[aria-busy]')"
+CHANGED = "net::ERR_NETWORK_CHANGED"
+"""What a browser gives up with when the computer gets or loses a network, as it does with each container."""
 DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
 
@@ -90,6 +96,7 @@ class Tab:
     url: str
     errors: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    interrupted: bool = False
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -115,6 +122,8 @@ class Tab:
                 self.errors.append(details.get("exception", {}).get("description") or details["text"])
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "assert"):
                 self.errors.append(" ".join(str(one.get("value", one)) for one in params["args"]))
+            case "Log.entryAdded" if CHANGED in params["entry"]["text"]:
+                self.interrupted = True
             case "Log.entryAdded" if params["entry"]["level"] == "error":
                 entry = params["entry"]
                 self.errors.append(f"{entry['text']} {entry.get('url', '')}")
@@ -139,8 +148,11 @@ class Tab:
 
     def open(self, page: str = "") -> None:
         """Load a page of the dashboard from anew, and wait until it has shown what it has to show."""
-        self.send("Page.navigate", url=f"{self.url}/dashboard/{page}")
-        self.shown()
+        self.interrupted = True
+        while self.interrupted:
+            self.interrupted = False
+            self.send("Page.navigate", url=f"{self.url}/dashboard/{page}")
+            self.until(f"!!({SHOWN})", lambda shown: shown or self.interrupted)
 
     def go(self, page: str) -> None:
         """Go to a page as a link does."""
@@ -160,7 +172,7 @@ class Tab:
 
     def shown(self) -> None:
         """Wait until a view has shown itself."""
-        self.until("!!document.querySelector('main h1') && !document.querySelector('main[aria-busy]')")
+        self.until(SHOWN)
 
     def text(self) -> str:
         """What the page says."""

@@ -60,6 +60,16 @@ def _task(api: Api, compute: str) -> str:
     return task
 
 
+def _paid_for(api: Api) -> None:
+    """A cluster that cost something and is gone."""
+    made = {"kind": "local", "name": "paid-for", "config": {"price_per_hour_usd": 36}}
+    assert api.http.post("/v1/providers", json=made).status_code == 201
+    api.do("launch", task={"run": "true", "machines": [{"infra": "paid-for"}]}, cluster_name="gone")
+    assert api.logs("gone")[1]["end"] == "SUCCEEDED"
+    api.do("down", cluster_name="gone")
+    assert api.http.delete("/v1/providers/paid-for").status_code == 204
+
+
 def _filled(daemon: Reachable) -> Fleet:
     api, shop = Api(daemon.local), Shop(daemon.local)
     task = {"name": CANARY, "envs": {"WHAT": CANARY}, "run": 'echo "printed $WHAT"; exit 3'}
@@ -77,6 +87,7 @@ def _filled(daemon: Reachable) -> Fleet:
         {**body(spec__command=["sh", "-c", f"echo '{CANARY}'"]), "metadata": {"what": CANARY}}
     )
     assert job.status_code == 201, job.text
+    _paid_for(api)
     failed = api.ask("stop", cluster_name=CANARY)["request_id"]
     api.http.put(f"/v1/computes/{compute}/lease", json={"owner": CANARY, "ttl_seconds": 3600})
     assert api.get(failed)["status"] == "FAILED"

@@ -1,8 +1,8 @@
 """How pages look, against how they looked: boxes of their parts on a desk and on a phone, colours in light
 and in dark.
 
-Decides: how far a box may be off. Pictures are not compared, since fonts differ between machines; in what is
-measured each word is a box (``layout.js``). Follows: ``SKY_UPDATE_GOLDEN=1 python -m pytest
+Decides: how far a box may be off. Fonts differ between machines, so in what is measured each word is a box
+(``layout.js``); ``pictures.py`` compares what is drawn. Follows: ``SKY_UPDATE_GOLDEN=1 python -m pytest
 tests/dashboard/test_pages.py -k every_page`` writes down how they look now; look at the difference then.
 """
 

@@ -16,9 +16,10 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from tests.dashboard.browser import Tab
+from tests.dashboard.browser import Browser, Tab
 from tests.dashboard.conftest import CANARY, Fleet
 from tests.dashboard.layout import Looks
+from tests.dashboard.pictures import Pictures
 from tests.databases import IN_A_FILE
 from tests.jobs.shop import Customer, body
 from tests.jobs.test_webhooks import Receiver
@@ -128,6 +129,27 @@ def test_every_page_shows_what_there_is_as_it_is_to_look_and_runs_nothing_of_it(
         looks.write()
     differences = looks.differences()
     assert not differences, "\n".join(differences)
+
+
+def test_every_page_is_drawn_as_in_the_picture_that_was_accepted(
+    tab: Tab, browser: Browser, fleet: Fleet, tmp_path: Path
+) -> None:
+    pictures = Pictures.of(tab, browser, tmp_path, accept=bool(os.environ.get("SKY_UPDATE_GOLDEN")))
+    tab.send("Emulation.setScrollbarsHidden", hidden=True)
+    tab.open("login")
+    tab.run(f"sessionStorage.setItem('sky.key', {fleet.customer.key!r})")
+    for page, words in pages(fleet):
+        name = named_by_kind(fleet, page)
+        tab.go(page)
+        tab.says(words)
+        if page == f"computes/{fleet.compute}":
+            tab.until("document.querySelectorAll('.gauge .stroke').length", lambda drawn: drawn >= 3)
+        for size in ("desk", "phone"):
+            pictures.take(tab, name, size)
+        if name in ("", "computes/COMPUTE", "login"):
+            pictures.take(tab, name, "desk", "dark")
+    wrong = pictures.wrong()
+    assert not wrong, wrong
 
 
 @IN_A_FILE
