@@ -41,10 +41,11 @@ QUICK_S = 15.0
 ADDRESS = "http://127.0.0.1:7590"
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 NOT_LEFT = ("gcc", "cc", "make", "git", "rustc", "cargo", "curl", "wget")
-CACHES = ("/build", "/root/.cache", "/var/lib/apt/lists", "/var/cache/apt", "/opt/skyfleet/.cache")
+CACHES = ("/build", "~root/.cache", "/var/lib/apt/lists", "/var/cache/apt", "/opt/skyfleet/.cache")
 LEFT = """
 import json, os, shutil, sys
-tools, places = sys.argv[1].split(","), sys.argv[2].split(",")
+tools = sys.argv[1].split(",")
+places = map(os.path.expanduser, sys.argv[2].split(","))
 print(json.dumps({
     "tools": [name for name in tools if shutil.which(name)],
     "caches": [os.path.join(at, one) for place in places for at, _, names in os.walk(place) for one in names],

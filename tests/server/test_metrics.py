@@ -27,7 +27,7 @@ with urllib.request.urlopen(sys.argv[1], timeout=60) as answer:
 """
 LOOPS = {
     "attempts", "clusters", "collect", "computes", "disks", "dispatch", "forget", "holds", "jobs", "nodes",
-    "offers", "requests", "retention", "sweep", "watch", "webhooks",
+    "offers", "requests", "retention", "storage", "sweep", "watch", "webhooks",
 }  # fmt: skip
 
 

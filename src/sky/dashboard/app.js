@@ -152,10 +152,13 @@ class Page {
     if (this.signal.aborted || error.name === "AbortError") return;
     if (error instanceof Refusal && error.status === 401) {
       if (token.get()) {
+        // Nobody is there until somebody says so: whoever needs no token here may be somebody else.
         refused = error.message;
         token.set(null);
-        start();
-      } else askForToken();
+        me = null;
+        stream?.abort();
+      }
+      askForToken();
       return;
     }
     if (!(error instanceof Refusal || error instanceof Unreachable || error.code)) console.error(error);

@@ -311,7 +311,7 @@ class ProviderContract:
         """End whatever is left."""
         provider = self.provider()
         for tag in await self.living():
-            await provider.terminate(tag, None)
+            await self._until(lambda tag=tag: _ended(provider, tag), self.gone_within_seconds, f"{tag} ends")
         for tag in await self.living():
             await self.until_gone(provider, tag)
         keeper = self.keeper()
@@ -339,6 +339,11 @@ async def _again(call: Awaitable[object]) -> bool:
     except AgainLater:
         return True
     return False
+
+
+async def _ended(provider: Provider, tag: str) -> bool:
+    """Ask for a machine's end; whether it was given."""
+    return not await _again(provider.terminate(tag, None))
 
 
 async def _removed(keeper: DiskKeeper | None, name: str) -> bool:

@@ -16,7 +16,7 @@ import tarfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -92,7 +92,7 @@ class Writing:
             info = tarfile.TarInfo(name)
             info.size, info.mode, info.mtime = told.st_size, 0o600, int(told.st_mtime)
             hashing = _Hashing(file)
-            self.archive.addfile(info, hashing)  # type: ignore[arg-type]
+            self.archive.addfile(info, cast("IO[bytes]", hashing))
         self.files[name] = (told.st_size, hashing.digest.hexdigest())
 
     def add_folder(self, folder: Path, name: str) -> None:

@@ -20,15 +20,13 @@ from sky.server import elsewhere, unfinished
 from sky.server.archive import DATABASE, FOLDERS, SECRETS, BackupError, take_out, told_full
 from sky.server.elsewhere import LackingError
 from sky.server.settings import Settings
-from sky.server.unfinished import Note, UnfinishedError
+from sky.server.unfinished import WORKING, Note, UnfinishedError
 from sky.server.workspace import workspace
 from sky.store import installation
 from sky.store.installation import RESTORED, new_identity, shown_url
 from sky.store.marks import Mark, MarkedFolder
 from sky.store.migrate import NewerDatabaseError, UnusableDatabaseError, upgrade
 from sky.store.transfer import Progress, TransferError, transfer
-
-PREFIX = ".restore-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def restore(chosen: Settings, file: Path, say: Progress, *, incomplete: bool) ->
     for name in (*SECRETS, *FOLDERS):
         if (chosen.shared / name).exists() or (chosen.shared / name).is_symlink():
             raise BackupError(f"{chosen.shared / name} is there already; name an empty folder with SKY_HOME")
-    with workspace(chosen.shared, PREFIX) as folder:
+    with workspace(chosen.shared, WORKING) as folder:
         take_out(file, folder)
         faults.point("restore: taken out")
         copy = f"sqlite:///{folder / DATABASE}"

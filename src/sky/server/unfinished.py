@@ -16,9 +16,12 @@ from typing import Literal
 import msgspec
 
 from sky.server.settings import Settings
+from sky.server.workspace import remove_dead
 from sky.store import installation, transfer
 
 NOTE = "restoring.json"
+WORKING = ".restore-"
+"""How the folder begins that a restore works in."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """What a database of SQLite has in its folder."""
 
@@ -116,7 +119,8 @@ def settle(chosen: Settings) -> Literal["finished", "undone"] | None:
 
 
 def end(chosen: Settings) -> None:
-    """Nothing is under way any more."""
+    """Nothing is under way any more, and nothing is left of a process that died of it."""
+    remove_dead(chosen.shared, WORKING)
     (chosen.shared / NOTE).unlink(missing_ok=True)
     on_disk(chosen.shared)
 

@@ -25,9 +25,7 @@ UNLOCKED_S = 86_400
 @contextmanager
 def workspace(parent: Path, prefix: str) -> Generator[Path]:
     """A new folder in ``parent``, removed at the end. Those that dead processes left there go first."""
-    for left in sorted(parent.glob(f"{prefix}*")):
-        if _is_dead(left):
-            shutil.rmtree(left, ignore_errors=True)  # whoever else removes it has come first
+    remove_dead(parent, prefix)
     folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
     held: int | None = None
     try:
@@ -40,6 +38,13 @@ def workspace(parent: Path, prefix: str) -> Generator[Path]:
         shutil.rmtree(folder)
         if held is not None:
             os.close(held)
+
+
+def remove_dead(parent: Path, prefix: str) -> None:
+    """Remove what dead processes left in ``parent``."""
+    for left in sorted(parent.glob(f"{prefix}*")):
+        if _is_dead(left):
+            shutil.rmtree(left, ignore_errors=True)  # whoever else removes it has come first
 
 
 def _is_dead(folder: Path) -> bool:
