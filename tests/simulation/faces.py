@@ -85,7 +85,12 @@ class Jobs(Clients):
             assert row is not None
             job_verbs.cancel(tx, row)
 
-        await self.do(verb)
+        try:
+            await self.do(verb)
+        except JobRefused as refused:
+            if refused.code != "job_terminal":  # it may have ended since it was looked for
+                raise
+            self.world.say(f"refused: {refused.message}")
 
     def answer(self, item: wire.WorkItem) -> Answer | None:
         """How long a step takes, and how it ends; None: it is no step of a job."""
