@@ -13,9 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import free_port
 from tests.disks import small_disk
 
+from sky.kit import faults
 from sky.server.archive import BackupError, Writing, take_out
+from sky.server.restoring import restore
+from sky.server.settings import load
 from sky.server.workspace import ALIVE, UNLOCKED_S, workspace
 from sky.store.migrate import upgrade
 
@@ -225,6 +229,42 @@ def test_a_full_disk_is_named_and_loses_nothing(home: Path, file: Path, tmp_path
         assert {path.name for path in (disk / "rows").iterdir()} == {"daemon.lock"}
         (disk / "filler").unlink()
         assert upkeep(disk / "rows", "restore", str(file)).returncode == 0
+
+
+def test_a_database_that_is_not_there_is_named_by_whoever_needs_it(file: Path, home: Path) -> None:
+    nobodys = f"postgresql://sky@127.0.0.1:{free_port()}/sky"
+    others, shown = home.parent / "others", nobodys.replace("postgresql:", "postgresql+psycopg:")
+    for done in (
+        upkeep(home, "migrate", nobodys),
+        upkeep(others, "--database", nobodys, "restore", str(file)),
+        upkeep(home, "--database", nobodys, "takeover"),
+    ):
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: the database {shown} cannot be used: "), done.stderr
+    assert {path.name for path in others.iterdir()} == {"daemon.lock"}
+    unknown = upkeep(home, "migrate", "oracle://nobody/sky")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("error: a database of the kind 'oracle' cannot be used"), unknown.stderr
+
+
+def test_what_came_while_it_was_taken_out_is_not_written_over(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKY_DATABASE", "")
+    others = tmp_path / "others"
+
+    def begin_a_daemon(name: str) -> None:
+        if name == "restore: taken out":
+            (others / "token").write_text("of another home")
+
+    faults.watch(begin_a_daemon)
+    try:
+        with pytest.raises(BackupError, match="token is there already"):
+            restore(load({"home": str(others)}), file, lambda _table, _rows: None, incomplete=False)
+    finally:
+        faults.watch(None)
+    assert [path.name for path in others.iterdir()] == ["token"], "and nothing says that a restore was begun"
+    assert (others / "token").read_text() == "of another home"
 
 
 def test_only_what_dead_ones_left_is_removed(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from sky.store.commits import Committed
 from sky.store.db import Database
 from sky.store.migrate import UnusableDatabaseError, upgrade
 from sky.store.neighbours import CHANNEL, Neighbours
+from sky.store.transfer import TABLES, transfer
 from sky.store.tx import Tx
 
 T = TypeVar("T")
@@ -216,6 +217,29 @@ def test_a_new_schema_takes_the_time_that_it_takes() -> None:
             with pytest.raises(TimeoutError):
                 made.result(1.5)  # thrice what a statement may take
         assert made.result(SOON_S) is True
+
+
+@pytest.mark.parametrize("slow", ["source", "target"])
+async def test_a_copy_takes_the_time_that_it_takes(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("WRITER_IDLE_MS", "READER_IDLE_MS"):
+        monkeypatch.setattr(engine, limit, 500)
+    urls = {"source": the_server().empty(), "target": the_server().empty()}
+    db = opened(urls["source"])
+    await db.write(add(1))
+    db.close()
+    for url in urls.values():
+        the_server().do(f"ALTER DATABASE {name_of(url)} SET statement_timeout = '500ms'")
+    with psycopg.connect(**engine.connecting(urls[slow])) as held, ThreadPoolExecutor(1) as pool:
+
+        def hold(table: str, _rows: int) -> None:
+            if table == TABLES[0].name != schema.tasks.name:
+                held.execute(b"LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE")
+
+        made = pool.submit(transfer, urls["source"], urls["target"], hold)
+        with pytest.raises(TimeoutError):
+            made.result(2)  # four times what a statement may take, or either end may wait
+        held.rollback()
+        assert made.result(SOON_S)[schema.tasks.name] == 1
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])

@@ -45,9 +45,7 @@ def restore(chosen: Settings, file: Path, say: Progress, *, incomplete: bool) ->
     chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
     if unfinished.settle(chosen) == "undone":
         sys.stderr.write("a restore that had not come to its end was undone first\n")
-    for name in (*SECRETS, *FOLDERS):
-        if (chosen.shared / name).exists() or (chosen.shared / name).is_symlink():
-            raise BackupError(f"{chosen.shared / name} is there already; name an empty folder with SKY_HOME")
+    _refuse_taken(chosen)
     with workspace(chosen.shared, WORKING) as folder:
         take_out(file, folder)
         faults.point("restore: taken out")
@@ -67,7 +65,14 @@ def restore(chosen: Settings, file: Path, say: Progress, *, incomplete: bool) ->
         with installation.copying_alone(chosen.database_url) as alone:
             if not alone:
                 raise BackupError(f"something else is copied into {note.database} now; wait for its end")
+            _refuse_taken(chosen)  # once more: a daemon of another home may have begun to use it meanwhile
             return Restored(_put(chosen, folder, copy, note, say), note.identity)
+
+
+def _refuse_taken(chosen: Settings) -> None:
+    for name in (*SECRETS, *FOLDERS):
+        if (chosen.shared / name).exists() or (chosen.shared / name).is_symlink():
+            raise BackupError(f"{chosen.shared / name} is there already; name an empty folder with SKY_HOME")
 
 
 def _put(chosen: Settings, folder: Path, copy: str, note: Note, say: Progress) -> int:

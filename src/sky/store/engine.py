@@ -56,6 +56,8 @@ WRITER_IDLE_MS = 30_000
 """What PostgreSQL waits for the next statement of a transaction that writes: a process that is stopped in the
 middle of one, or whose computer is gone, keeps all others from writing for no longer."""
 READER_IDLE_MS = 300_000
+COPY_IDLE_MS = 3_600_000
+"""The same for both ends of a copy, of which one waits for the other: until it has sorted a table, say."""
 UNREADABLE = "unreadable"
 """The one key of what is read where a row holds JSON that is none, so that its other columns can be."""
 UNREADABLE_CHARS_MAX = 200
@@ -89,6 +91,22 @@ def make_engine(
     else:
         _tune_postgresql(engine, busy_timeout_ms, writer=writer)
     return engine
+
+
+def give_time(engine: sa.Engine, *, idle_ms: int | None = None) -> None:
+    """Let statements take the time that they take, whatever a PostgreSQL gives them; with ``idle_ms``, let it
+    wait so long for the next one."""
+    if engine.dialect.name != "postgresql":
+        return
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.execute("SET statement_timeout = 0")
+        if idle_ms is not None:
+            connection.execute(f"SET idle_in_transaction_session_timeout = {int(idle_ms)}")
+        connection.commit()
+
+    del _connect
 
 
 def driver_url(url: str) -> str:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sky.kit import faults, ids
 from sky.kit.clock import SystemClock
 from sky.store.engine import make_engine
-from sky.store.migrate import UnusableDatabaseError
+from sky.store.migrate import FAILURES, UnusableDatabaseError, unusable
 from sky.store.schema_users import installation
 
 FIRST, RESTORED, MOVED, COPIED = "first", "restored", "moved", "copied"
@@ -80,17 +80,28 @@ def begin(url: str) -> Installation:
 
 
 def look(url: str) -> tuple[str, bool] | None:
-    """The name that a database has and whether it is whole; None: none yet, or there is no such database."""
+    """The name that a database has and whether it is whole; None: none yet, or there is no such file.
+
+    Raises UnusableDatabaseError.
+    """
     if url.startswith("sqlite") and not Path(url.removeprefix("sqlite:///")).is_file():
         return None
-    engine = make_engine(url, writer=False)
+    with _reading(url) as connection:
+        return named(connection)
+
+
+@contextmanager
+def _reading(url: str) -> Generator[sa.Connection]:
+    """A snapshot of a database, as long as the block runs. Raises UnusableDatabaseError."""
     try:
-        with engine.connect() as connection, connection.begin():
-            return named(connection)
-    except DBAPIError as error:
-        raise _unusable(engine, error) from error
-    finally:
-        engine.dispose()
+        engine = make_engine(url, writer=False)
+        try:
+            with engine.connect() as connection, connection.begin():
+                yield connection
+        finally:
+            engine.dispose()
+    except FAILURES as error:
+        raise unusable(url, error) from error
 
 
 def shown_url(url: str) -> str:
@@ -108,19 +119,13 @@ def peek(url: str) -> Installation | None:
     none. A copy that no daemon has served from yet has a name of that sort. Raises UnusableDatabaseError."""
     if look(url) is None:
         return None
-    engine = make_engine(url, writer=False)
-    try:
-        with engine.connect() as connection, connection.begin():
-            row = connection.execute(sa.select(installation)).first()
-            if row is None:
-                return None
-            if not row.whole or row.database_mark != _mark_of(connection):
-                return Installation(UNNAMED, COPIED)
-            return Installation(row.identity, row.origin)
-    except DBAPIError as error:
-        raise _unusable(engine, error) from error
-    finally:
-        engine.dispose()
+    with _reading(url) as connection:
+        row = connection.execute(sa.select(installation)).first()
+        if row is None:
+            return None
+        if not row.whole or row.database_mark != _mark_of(connection):
+            return Installation(UNNAMED, COPIED)
+        return Installation(row.identity, row.origin)
 
 
 def named(connection: sa.Connection) -> tuple[str, bool] | None:
@@ -137,17 +142,13 @@ def named(connection: sa.Connection) -> tuple[str, bool] | None:
 @contextmanager
 def copying_alone(url: str) -> Generator[bool]:
     """Whether no other process copies into the database at ``url`` as long as the block runs. Files of SQLite
-    are guarded by the lock of their state folder."""
+    are guarded by the lock of their state folder. Raises UnusableDatabaseError."""
     if url.startswith("sqlite"):
         yield True
         return
-    engine = make_engine(url, writer=False)
-    try:
-        with engine.connect() as connection, connection.begin():
-            connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-            yield bool(connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(COPY_LOCK))).scalar())
-    finally:
-        engine.dispose()
+    with _reading(url) as connection:
+        connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        yield bool(connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(COPY_LOCK))).scalar())
 
 
 def is_half(connection: sa.Connection) -> bool:

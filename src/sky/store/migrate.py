@@ -8,17 +8,17 @@ have made it (a test compares both); one from a newer release is refused, not to
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from sky.store import schema_users
-from sky.store.engine import explain, is_lost, make_engine
+from sky.store.engine import explain, give_time, is_lost, make_engine
 
 HEAD = "0011"
 FOLDER = Path(__file__).with_name("migrations")
+FAILURES = (ArgumentError, ModuleNotFoundError, DBAPIError)
+"""What is raised where a database is not there, or cannot be used: its URL, its driver, or itself."""
 
 
 class UnusableDatabaseError(Exception):
@@ -44,17 +44,22 @@ def upgrade(url: str) -> bool:
     """
     try:
         return _upgrade(url)
-    except (ArgumentError, ModuleNotFoundError) as error:
-        raise UnusableDatabaseError(_unusable(url, error)) from error
-    except DBAPIError as error:
-        known = explain(error)
-        shown = sa.make_url(url).render_as_string(hide_password=True)
-        lost = url.startswith("postgresql") and is_lost(error)
-        why = str(error.orig).strip() if known is None or lost else known
-        raise UnusableDatabaseError(f"the database {shown} cannot be used: {why}") from error
+    except FAILURES as error:
+        raise unusable(url, error) from error
 
 
-def _unusable(url: str, error: Exception) -> str:
+def unusable(url: str, error: Exception) -> UnusableDatabaseError:
+    """What one of ``FAILURES`` of the database at ``url`` means to whoever named it."""
+    if not isinstance(error, DBAPIError):
+        return UnusableDatabaseError(_of_kind(url, error))
+    known = explain(error)
+    shown = sa.make_url(url).render_as_string(hide_password=True)
+    lost = url.startswith("postgresql") and is_lost(error)
+    why = str(error.orig).strip() if known is None or lost else known
+    return UnusableDatabaseError(f"the database {shown} cannot be used: {why}")
+
+
+def _of_kind(url: str, error: Exception) -> str:
     """Why a kind of database cannot be used here, and what to do."""
     kind = url.partition(":")[0].partition("+")[0]
     if kind == "postgresql":
@@ -67,7 +72,7 @@ def _upgrade(url: str) -> bool:
     engine = make_engine(url, writer=True)
     try:
         if engine.dialect.name == "postgresql":
-            _give_time(engine)
+            give_time(engine)
             _refuse_narrow(engine)
         have = current(engine)
         if have == HEAD:
@@ -90,17 +95,6 @@ def _upgrade(url: str) -> bool:
         return True
     finally:
         engine.dispose()
-
-
-def _give_time(engine: sa.Engine) -> None:
-    """Let a step take the time that it takes, whatever a PostgreSQL gives statements."""
-
-    @event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: Any) -> None:
-        connection.execute("SET statement_timeout = 0")
-        connection.commit()
-
-    del _connect
 
 
 def _refuse_narrow(engine: sa.Engine) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sky.domain.errors import StorageFull
 from sky.kit import faults
-from sky.store.engine import explain, make_engine
+from sky.store.engine import COPY_IDLE_MS, explain, give_time, make_engine
 from sky.store.installation import copy_begins, is_half, named
 from sky.store.migrate import HEAD, current, upgrade
 from sky.store.schema import daemons
@@ -81,7 +81,7 @@ def transfer(
 
 def undo(target: str) -> None:
     """Empty a database that a copy was begun into and not ended. Raises TransferError."""
-    engine = make_engine(target, writer=True)
+    engine = _patient(target, writer=True)
     try:
         with _told(engine), engine.begin() as writing:
             if is_half(writing):
@@ -137,12 +137,18 @@ def _wipe(connection: sa.Connection) -> None:
 
 class _Ends:
     def __init__(self, source: str, target: str) -> None:
-        self.source = make_engine(source, writer=False)
-        self.target = make_engine(target, writer=True)
+        self.source = _patient(source, writer=False)
+        self.target = _patient(target, writer=True)
 
     def close(self) -> None:
         self.source.dispose()
         self.target.dispose()
+
+
+def _patient(url: str, *, writer: bool) -> sa.Engine:
+    engine = make_engine(url, writer=writer)
+    give_time(engine, idle_ms=COPY_IDLE_MS)
+    return engine
 
 
 def _refuse_full(connection: sa.Connection) -> None:
