@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,14 @@ from sky.store import s3_xml
 from sky.store.artifact_bucket import ArtifactBucket
 from sky.store.artifact_folder import ArtifactFolder
 from sky.store.db import Database
+from sky.store.installation import FIRST, Installation
+from sky.store.marks import MarkedFolder
 from sky.store.s3 import Bucket, Place
 from sky.store.s3_credentials import Chain, NoCredentialsError
 from sky.store.schema import events
 from sky.store.schema_jobs import artifacts, jobs
 from sky.store.sigv4 import Credentials, Wanted, full_url, presigned, signed_headers
+from sky.store.tenure import NOT_OURS_S, Tenure, Tenured, take_over
 from sky.store.tx import Tx
 
 BY = Credentials("AKIDEXAMPLE", "a/secret+key")
@@ -391,6 +394,28 @@ async def test_files_are_no_longer_offered_before_the_first_is_removed(kept: Kep
     kept.clock.advance(300)
     await kept.settle()
     assert await kept.left("job_1") == (0, 0, False, 0)
+
+
+async def test_files_that_are_anothers_to_remove_are_left_alone_for_hours(kept: Kept, tmp_path: Path) -> None:
+    async def ours() -> Installation:
+        return Installation("ins_ours", FIRST)
+
+    place = MarkedFolder(tmp_path / "marked")
+    before = Installation("ins_before", FIRST)
+    await take_over(place, await place.read(), before, 1)
+    keeper = Tenured(kept.keeper, Tenure(place, kept.clock, ours))
+    loop = Retention(kept.db, kept.clock, keeper, Terms())
+    own = replace(kept, runner=Runner(kept.db, kept.clock, [loop], holder="own", hints=False))
+    await own.leaves("job_1", 5, 0)
+    own.clock.advance(30 * DAY_S)
+    await own.settle()
+    assert await own.left("job_1") == (5, 5, False, 0)
+    await take_over(place, await place.read(), await ours(), 2)
+    own.clock.advance(round(NOT_OURS_S) - 1)
+    assert await own.runner.tick() == 0, "many jobs do not ask a bucket all the time whose it is"
+    own.clock.advance(1)
+    await own.settle()
+    assert await own.left("job_1") == (0, 0, False, 0)
 
 
 async def test_a_job_that_is_not_over_keeps_what_it_has(kept: Kept) -> None:

@@ -80,7 +80,10 @@ class Retention(OuterLoop):
         try:
             async with asyncio.timeout(DELETE_S_MAX):
                 done = await self._keeper.delete_some(job_id)
-        except (Busy, JobRefused, OSError, TimeoutError) as error:
+        except Busy as error:  # each look costs a request to the bucket, and there may be many jobs
+            wait_us = round((error.after_s or 0.0) * SECOND_US)
+            return Done(f"its files could not be removed: {error}", now_us + max(wait_us, AGAIN_US))
+        except (JobRefused, OSError, TimeoutError) as error:
             return Done(f"its files could not be removed: {error}", now_us + AGAIN_US)
         if not done:
             return Done("removed some of its files", now_us)

@@ -23,6 +23,8 @@ from sky.store.marks import Mark, Place, Seen
 
 LOOK_S = 60.0
 """How long a place may take to say whose it is."""
+NOT_OURS_S = 6 * 3600.0
+"""When somebody who was kept from removing should come again: a place changes hands once, if ever."""
 TAKE_OVER = "`sky admin takeover` has this installation take it over"
 _log = structlog.get_logger(__name__)
 
@@ -148,5 +150,5 @@ class Tenured:
         """Remove some of a job's files; True when nothing is left. Raises Busy: they are another's."""
         why = await self.tenure.kept_from()
         if why is not None:
-            raise Busy(why, after_s=1.0)
+            raise Busy(why, after_s=NOT_OURS_S)
         return await self._files.delete_some(job_id)
