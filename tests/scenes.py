@@ -49,10 +49,12 @@ class Stage:
 
     @contextmanager
     def alone(self, started: bool = False, /, **settings: str) -> Iterator[Typist]:
-        """Somebody with a daemon of their own, or who has none yet; what they start is ended, nodes too."""
+        """Somebody with a daemon of their own, or who has none yet; what they start is ended, nodes too.
+
+        Extras are here already: where one is not, its `pip install` fails, and no index is asked."""
         port = free_port()
         with tempfile.TemporaryDirectory(prefix="sky-page-") as short:
-            sky = Sky(Path(short, "home"), self.folder, SKY_PORT=str(port), **settings)
+            sky = Sky(Path(short, "home"), self.folder, SKY_PORT=str(port), PIP_NO_INDEX="1", **settings)
             typist = Typist(sky, f"http://127.0.0.1:{port}", stands={"--port 7590": f"--port {port}"})
             try:
                 if started:
