@@ -268,17 +268,23 @@ def test_what_came_while_it_was_taken_out_is_not_written_over(
 
 
 def test_only_what_dead_ones_left_is_removed(tmp_path: Path) -> None:
-    dead, early, new = (tmp_path / f".work-{name}" for name in ("dead", "early", "new"))
-    for folder in (dead, early, new):
+    names = ("dead", "early_00", "new_0000", "of_a_day", "20261130")
+    dead, early, new, named, used = (tmp_path / f".work-{name}" for name in names)
+    for folder in (dead, early, new, named, used):
         folder.mkdir()
     (dead / ALIVE).touch()
-    old_s = early.stat().st_mtime - UNLOCKED_S - 1
-    os.utime(early, (old_s, old_s))
+    (early / "database.db").touch()
+    (used / "notes.txt").touch()
+    named = named.rename(tmp_path / ".work-of-somebody")
+    for folder in (early, named, used):
+        old_s = folder.stat().st_mtime - UNLOCKED_S - 1
+        os.utime(folder, (old_s, old_s))
+    others = {new, named, used}
     with workspace(tmp_path, ".work-") as first:
-        assert {path.name for path in tmp_path.iterdir()} == {first.name, new.name}
+        assert set(tmp_path.iterdir()) == {first, *others}
         with workspace(tmp_path, ".work-") as second:
-            assert {first, second, new} == set(tmp_path.iterdir())
-    assert list(tmp_path.iterdir()) == [new]
+            assert set(tmp_path.iterdir()) == {first, second, *others}
+    assert set(tmp_path.iterdir()) == others
 
 
 def test_what_is_no_file_is_not_left_out_in_silence(tmp_path: Path) -> None:

@@ -34,6 +34,10 @@ HALF_WRITTEN = "incoming"
 OURS_ONLY = frozenset({"installation.json", "installation.lock"})
 """In each of those: whose it is, which a copy is not."""
 _TOP = frozenset({ABOUT, MANIFEST, DATABASE, BUCKETS, *SECRETS, *FOLDERS})
+HALF = "backup.tar"
+"""One that is being written, in a folder of its own."""
+INSIDE = _TOP | {HALF, *(f"{DATABASE}-{beside}" for beside in ("wal", "shm", "journal"))}
+"""All that may be in a folder where one is made, or taken out."""
 _BELOW = tuple(f"{name}/" for name in FOLDERS)
 CHUNK_BYTES = 1024**2
 ABOUT_BYTES_MAX = 1024**3

@@ -24,7 +24,7 @@ from typing import Any
 from sky.domain.errors import Busy
 from sky.kit import faults
 from sky.server import elsewhere, log, takeover
-from sky.server.archive import BUCKETS, DATABASE, FOLDERS, SECRETS, BackupError, Writing, told_full
+from sky.server.archive import BUCKETS, DATABASE, FOLDERS, HALF, SECRETS, BackupError, Writing, told_full
 from sky.server.elsewhere import LackingError
 from sky.server.restoring import restore
 from sky.server.settings import Settings, SettingsError, load
@@ -149,7 +149,7 @@ def _written(chosen: Settings, file: Path) -> Done:
         counts = transfer(chosen.database_url, f"sqlite:///{copy}", _say)
         faults.point("backup: rows are copied")
         places = elsewhere.of_settings(chosen)
-        fresh = folder / "backup.tar"  # in a folder of this backup's own: two may run at once
+        fresh = folder / HALF  # in a folder of this backup's own: two may run at once
         with open(fresh, "xb") as out, tarfile.open(fileobj=out, mode="w|") as archive:
             writing = Writing(archive)
             writing.begin(folder)
