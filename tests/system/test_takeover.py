@@ -183,6 +183,7 @@ def test_a_copied_folder_is_another_installation_and_the_original_goes_on(there:
     there.age()
     copy = there.start(there.folder / "copy")
     assert "a copied one" in collected(copy, is_kept)
+    assert "installation.copied" in (copy.home / "server.log").read_text(), "with the numbers that it goes by"
     [held] = [held for key, held in there.bucket.objects.items() if f"/{after}/" in key]
     there.bucket.objects[f"own/blobs/{stray}/0"] = held
     collected(original, lambda text: not there.has(stray))

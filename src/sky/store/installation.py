@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.exc import DBAPIError
 
 from sky.kit import faults, ids
@@ -27,6 +28,8 @@ FIRST, RESTORED, MOVED, COPIED = "first", "restored", "moved", "copied"
 UNNAMED = "without a name"
 COPY_LOCK = 7_590_759_076
 """The advisory lock of PostgreSQL that a copy into a database holds until it has ended."""
+
+_log = structlog.get_logger(__name__)
 
 
 class HalfCopiedError(UnusableDatabaseError):
@@ -65,7 +68,10 @@ def who(connection: sa.Connection, now_us: int) -> Installation:
         )
         raise HalfCopiedError(msg)
     if row.database_mark != here:
-        return _write(connection, Installation(new_identity(), COPIED), here, now_us)
+        copy = _write(connection, Installation(new_identity(), COPIED), here, now_us)
+        told = {"before": row.identity, "was": row.database_mark, "here": here}
+        _log.warning("installation.copied", identity=copy.identity, **told)
+        return copy
     return Installation(row.identity, row.origin)
 
 
