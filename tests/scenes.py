@@ -172,7 +172,7 @@ def behind_tls(stage: Stage) -> Iterator[Typist]:
 
 @scene("docs/howto/backup.md")
 def backed_up(stage: Stage) -> Iterator[Typist]:
-    with stage.alone() as typist:
+    with stage.alone(True) as typist:
         typist.stands["/srv/"] = f"{stage.folder}/"
         yield typist
 
