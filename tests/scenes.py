@@ -372,6 +372,13 @@ def with_a_kind_of_its_own(stage: Stage) -> Iterator[Typist]:
         yield typist
 
 
+@scene("docs/install.md")
+def in_a_bash(stage: Stage) -> Iterator[Typist]:
+    typist = stage.shared()
+    typist.said["SHELL"] = "/bin/bash"
+    yield typist
+
+
 def anyone(stage: Stage) -> Iterator[Typist]:
     """All other pages."""
     yield stage.shared()

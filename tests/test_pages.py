@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 from tests.scenes import ROOT, SCENES, Stage, anyone, stage
 from tests.test_docs import PAGES, name_of
-from tests.typist import SCRIPTS, blocks_of
+from tests.typist import blocks_of
 
 __all__ = ["stage"]
 
@@ -101,17 +101,9 @@ WHOLE = {
 READ = [page for page in PAGES if name_of(page) not in DRAWN | WHOLE.keys()]
 
 
-LATER = {
-    "docs/install.md",
-}
-"""Pages of which the scripts are not typed yet, only what shows its output."""
-LATER_MAX = 1
-
-
 def unrun(page: str) -> set[str]:
     """The first lines of the blocks that are not typed."""
-    later = {one.first for one in blocks_of(ROOT / page) if page in LATER and one.kind in SCRIPTS}
-    return later | {first for where, first in (*ELSEWHERE, *NOT_RUN) if where == page}
+    return {first for where, first in (*ELSEWHERE, *NOT_RUN) if where == page}
 
 
 TO_TYPE = [
@@ -126,8 +118,7 @@ TO_TYPE = [
 @pytest.mark.parametrize("page", TO_TYPE, ids=name_of)
 def test_a_reader_who_types_it_sees_what_it_shows(page, stage: Stage) -> None:
     name = name_of(page)
-    made = anyone if name in LATER else SCENES.get(name, anyone)
-    with contextmanager(made)(stage) as typist:
+    with contextmanager(SCENES.get(name, anyone))(stage) as typist:
         typist.page(page, unrun(name))
 
 
@@ -139,9 +130,7 @@ def test_what_is_not_typed_is_there_and_gets_less() -> None:
     assert sorted(set(NOT_RUN) - set(there)) == []
     assert not set(ELSEWHERE) & set(NOT_RUN)
     assert len(NOT_RUN) <= NOT_RUN_MAX
-    assert len(LATER) <= LATER_MAX
-    pages = {ROOT / name for name in SCENES if name not in LATER}
-    assert pages <= set(TO_TYPE), "a scene of a page that is not typed"
+    assert {ROOT / name for name in SCENES} <= set(TO_TYPE), "a scene of a page that is not typed"
     for test in {*ELSEWHERE.values(), *WHOLE.values()}:
         assert (ROOT / test).is_file(), test
     kept = {(name_of(page), one.first) for page in READ for one in blocks_of(page) if one.kind == "py"}
