@@ -18,6 +18,7 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from sky.kit import faults, ids
+from sky.kit.births import born_ns
 from sky.kit.clock import SystemClock
 from sky.store.engine import make_engine
 from sky.store.migrate import FAILURES, UnusableDatabaseError, unusable
@@ -26,6 +27,7 @@ from sky.store.schema_users import installation
 FIRST, RESTORED, MOVED, COPIED = "first", "restored", "moved", "copied"
 """Where a name comes from: a first start, a restore, a move, or that the database was copied by hand."""
 UNNAMED = "without a name"
+BORN = " born "
 COPY_LOCK = 7_590_759_076
 """The advisory lock of PostgreSQL that a copy into a database holds until it has ended."""
 
@@ -67,7 +69,7 @@ def who(connection: sa.Connection, now_us: int) -> Installation:
             "end; run that again, which begins anew"
         )
         raise HalfCopiedError(msg)
-    if row.database_mark != here:
+    if not _same(row.database_mark, here):
         copy = _write(connection, Installation(new_identity(), COPIED), here, now_us)
         told = {"before": row.identity, "was": row.database_mark, "here": here}
         _log.warning("installation.copied", identity=copy.identity, **told)
@@ -129,7 +131,7 @@ def peek(url: str) -> Installation | None:
         row = connection.execute(sa.select(installation)).first()
         if row is None:
             return None
-        if not row.whole or row.database_mark != _mark_of(connection):
+        if not row.whole or not _same(row.database_mark, _mark_of(connection)):
             return Installation(UNNAMED, COPIED)
         return Installation(row.identity, row.origin)
 
@@ -202,14 +204,23 @@ def _write(
     return it
 
 
+def _same(before: str, here: str) -> bool:
+    """Whether two marks are one database's. When it was made counts where both tell it: a system that begins
+    to tell it makes no copy."""
+    (was, _, born), (now, _, made) = before.partition(BORN), here.partition(BORN)
+    return was == now and (born == made or not (born and made))
+
+
 def _mark_of(connection: sa.Connection) -> str:
-    """What a copy of a database has otherwise: a file its number in its folder and the folder's, a database
-    of PostgreSQL its own number, and its cluster's where that may be asked."""
+    """What a copy of a database has otherwise: a file its number, the folder's, and when it was made where
+    that can be told; a database of PostgreSQL its own number, and its cluster's where that may be asked."""
     if connection.dialect.name == "sqlite":
         file = connection.exec_driver_sql("PRAGMA database_list").all()[0][2]
         if not file:
             return "memory"
-        return f"file {Path(file).stat().st_ino} in {Path(file).parent.stat().st_ino}"
+        born = born_ns(Path(file))
+        since = "" if born is None else f"{BORN}{born}"
+        return f"file {Path(file).stat().st_ino} in {Path(file).parent.stat().st_ino}{since}"
     own = connection.execute(sa.text("SELECT oid FROM pg_database WHERE datname = current_database()"))
     number = own.scalar_one()
     allowed = sa.text("SELECT has_function_privilege('pg_control_system()', 'execute')")
