@@ -247,6 +247,17 @@ def test_a_database_that_is_not_there_is_named_by_whoever_needs_it(file: Path, h
     assert unknown.stderr.startswith("error: a database of the kind 'oracle' cannot be used"), unknown.stderr
 
 
+def test_where_no_daemon_has_run_is_nothing_to_copy_and_no_full_disk(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    for words in (("backup", str(tmp_path / "sky.tar")), ("migrate", str(tmp_path / "other.db"))):
+        done = upkeep(nowhere, *words)
+        assert done.returncode == 1
+        shown = f"sqlite:///{nowhere / 'sky.db'}"
+        said = f"error: there is no database of ours to copy from at {shown}; has a daemon run there?\n"
+        assert done.stderr == said
+    assert [path.name for path in tmp_path.rglob("*")] == ["nowhere", "daemon.lock"]
+
+
 def test_what_came_while_it_was_taken_out_is_not_written_over(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

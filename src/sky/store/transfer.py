@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -49,9 +50,12 @@ def transfer(
     Raises TransferError, UnusableDatabaseError.
     """
     with closing(_Ends(source, target)) as ends, _told(ends.target):
-        have = current(ends.source)
+        have = None if _is_no_file(ends.source) else current(ends.source)
         if have is None:
-            raise TransferError("there is no database of ours to copy from; has a daemon run there?")
+            shown = ends.source.url.render_as_string(hide_password=True)
+            raise TransferError(
+                f"there is no database of ours to copy from at {shown}; has a daemon run there?"
+            )
         if have != HEAD:
             raise TransferError(_of_another_release(have))
         with ends.source.connect() as reading, reading.begin():
@@ -102,6 +106,11 @@ def is_left_by(target: str, identity: str) -> bool:
             return not any(_has_rows(connection, table) for table in TABLES if table.name in there)
     finally:
         engine.dispose()
+
+
+def _is_no_file(engine: sa.Engine) -> bool:
+    """Whether a SQLite is not there; asking it would make one, or fail as on a full disk."""
+    return engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).exists()
 
 
 def _of_another_release(have: str) -> str:
