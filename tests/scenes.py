@@ -63,7 +63,10 @@ class Stage:
             finally:
                 for place in (Path(short), self.folder):
                     for file in place.rglob("daemon.json"):
-                        sky("server", "stop", SKY_HOME=str(file.parent), timeout_s=STOP_S)
+                        home = str(file.parent)
+                        sky("api", "logout", SKY_HOME=home)  # whoever is logged in stops none of their own
+                        ended = sky("server", "stop", SKY_HOME=home, timeout_s=STOP_S)
+                        assert not file.exists(), f"a daemon of the page goes on: {ended}"
                     for pid in agents_below(place):
                         with suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
