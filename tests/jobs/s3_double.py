@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,16 @@ from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape
 
 REGION, BUCKET = "eu-test-1", "files"
+KEY, SECRET = "AKIDEXAMPLE", "a/secret+key"
+BUCKET_SETTINGS = {
+    "SKY_ARTIFACTS_REGION": REGION,
+    "AWS_ACCESS_KEY_ID": KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+"""What a daemon is told to use it, and nothing of this computer; its endpoint is where it is served."""
 SKEW = timedelta(minutes=15)
 CHECKSUM = "x-amz-checksum-sha256"
 Answer = tuple[int, dict[str, str], bytes]
@@ -50,9 +61,7 @@ class Held:
 class FakeS3:
     """The bucket: what it holds, whom it knows, and how it misbehaves."""
 
-    keys: dict[str, tuple[str, str | None]] = field(
-        default_factory=lambda: {"AKIDEXAMPLE": ("a/secret+key", None)}
-    )
+    keys: dict[str, tuple[str, str | None]] = field(default_factory=lambda: {KEY: (SECRET, None)})
     objects: dict[str, Held] = field(default_factory=dict[str, Held])
     asked: list[str] = field(default_factory=list[str])
     clock_ahead: timedelta = timedelta()

@@ -25,7 +25,7 @@ import httpx2
 import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.jobs.conftest import SETTINGS
-from tests.jobs.s3_double import BUCKET, CHECKSUM, REGION, FakeS3, Held, serving
+from tests.jobs.s3_double import BUCKET, BUCKET_SETTINGS, CHECKSUM, FakeS3, Held, serving
 from tests.jobs.shop import CATALOGUE, ROOT, Customer, Shop, body, refusal
 
 import sky
@@ -35,13 +35,8 @@ PREFIX = "made/here"
 CONTENT = "content"
 ENVIRONMENT = {
     "SKY_ARTIFACTS": f"s3://{BUCKET}/{PREFIX}",
-    "SKY_ARTIFACTS_REGION": REGION,
     "SKY_BLOBS": f"s3://{BUCKET}/{CONTENT}",
-    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-    "AWS_SECRET_ACCESS_KEY": "a/secret+key",
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    **BUCKET_SETTINGS,
 }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conftest import DIES_WITH_US, free_port
+from tests.conftest import DIES_WITH_US, agents_below, free_port
 from uv import find_uv_bin
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -152,15 +152,7 @@ class Sshd:
 
     def agents(self) -> list[int]:
         """Processes of nodes on this host."""
-        mark = f"SKY_AGENT_HOME={self.folder}".encode()
-        found: list[int] = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (folder / "environ").read_bytes():
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-        return found
+        return agents_below(self.folder)
 
 
 @contextlib.contextmanager

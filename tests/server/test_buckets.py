@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.databases import fresh
-from tests.jobs.s3_double import BUCKET, REGION, FakeS3, serving
+from tests.jobs.s3_double import BUCKET, BUCKET_SETTINGS, FakeS3, serving
 
 from sky.kit import codec
 from sky.kit.clock import SystemClock
@@ -85,12 +85,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installat
         (home / name).write_text("k" * 40)
     environment = {
         "SKY_BLOBS": f"s3://{BUCKET}/own",
-        "SKY_ARTIFACTS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "a/secret+key",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        **BUCKET_SETTINGS,
     }
     with serving(bucket) as url:
         environment["SKY_ARTIFACTS_ENDPOINT"] = url

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
-from tests.jobs.s3_double import BUCKET, REGION, FakeS3, serving
+from tests.jobs.s3_double import BUCKET, BUCKET_SETTINGS, FakeS3, serving
 from tests.waiting import until
 
 from sky.client import calls, calls_admin
@@ -73,12 +73,7 @@ def there(tmp_path: Path) -> Iterator[Deployments]:
     environment = {
         "SKY_DATABASE": "",
         "SKY_BLOBS": URL,
-        "SKY_ARTIFACTS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "a/secret+key",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        **BUCKET_SETTINGS,
     }
     started: list[RunningDaemon] = []
     with serving(bucket) as url:
