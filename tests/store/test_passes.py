@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
-from tests.store.support import compute_row, node_row
+from tests.store.support import compute_row, inline, node_row
 
 from sky.kit.clock import SECOND_US, ManualClock
-from sky.store import passes
+from sky.store import installation, passes
 from sky.store.db import Database
+from sky.store.transfer import transfer
 from sky.store.tx import Tx
 
 OF_COMPUTES = ("computes", "dispatch", "attempts")
@@ -204,3 +206,18 @@ async def test_notes_are_dropped_when_what_they_are_about_is_over_for_long(
     assert await db.read(lambda c: passes.row(c, "offers/prv_1")) is None
     assert await db.read(lambda c: passes.row(c, "nodes/nod_ready")) is not None, "it is there"
     assert await db.read(lambda c: passes.row(c, "nodes/nod_due")) is not None, "it is waited for"
+
+
+async def test_what_the_originals_daemons_hold_nobody_holds_in_a_copy(
+    db: Database, database_url: str, tmp_path: Path, clock: ManualClock
+) -> None:
+    await touch(db, "nodes/1")
+    until_us = db.clock.now_us() + 60 * SECOND_US
+    assert await db.write(lambda tx: passes.claim(tx, "nodes/1", "the original's", until_us))
+    url = f"sqlite:///{tmp_path / 'copy.db'}"
+    transfer(database_url, url, identity=installation.new_identity())
+    installation.copy_ends(url, installation.RESTORED)
+    copy = inline(url, clock)
+    assert await copy.write(lambda tx: passes.claim(tx, "nodes/1", "the copy's", until_us))
+    assert not await db.write(lambda tx: passes.claim(tx, "nodes/1", "another", until_us))
+    copy.close()

@@ -22,6 +22,7 @@ from sky.kit.births import born_ns
 from sky.kit.clock import SystemClock
 from sky.store.engine import make_engine
 from sky.store.migrate import FAILURES, UnusableDatabaseError, unusable
+from sky.store.schema import passes
 from sky.store.schema_users import installation
 
 FIRST, RESTORED, MOVED, COPIED = "first", "restored", "moved", "copied"
@@ -173,6 +174,7 @@ def copy_begins(connection: sa.Connection, identity: str) -> None:
 def copy_ends(url: str, origin: str) -> str:
     """The copy is whole, and an installation of its own; returns its name. What is written is on the disk.
 
+    The keys of the loops are held by nobody: who held them were the original's daemons, and none is here.
     Raises UnusableDatabaseError.
     """
     with closing(_Writing(url)) as it:
@@ -181,6 +183,7 @@ def copy_ends(url: str, origin: str) -> str:
                 identity = str(connection.execute(sa.select(installation.c.identity)).scalar_one())
                 now_us = SystemClock().now_us()
                 _write(connection, Installation(identity, origin), _mark_of(connection), now_us)
+                connection.execute(sa.update(passes).values(holder=None, held_until_us=None))
                 faults.point("copy is not whole yet")
             return identity
         except DBAPIError as error:
