@@ -3,43 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from tests.jobs.s3_double import BUCKET, REGION, FakeS3, Held, serving
+from tests.store.support import empty, inline
 
 from sky.domain.errors import Busy
 from sky.kit.clock import SystemClock
 from sky.reconcile.storage import StorageMarks
-from sky.store.installation import COPIED, FIRST, MOVED, RESTORED, Installation
+from sky.store.engine import make_engine
+from sky.store.installation import COPIED, FIRST, MOVED, RESTORED, Installation, who
 from sky.store.marked_bucket import MarkedBucket
 from sky.store.marks import NAME, MarkedFolder, Place
 from sky.store.s3 import Bucket
 from sky.store.s3 import Place as Where
+from sky.store.schema import blobs
+from sky.store.schema_users import installation
 from sky.store.sigv4 import Credentials
-from sky.store.tenure import TakenError, Tenure, Tenured, take_over
+from sky.store.tenure import OwnerOf, TakenError, Tenure, Tenured, take_over
 
 CLOCK = SystemClock()
 A, B = Installation("ins_a", FIRST), Installation("ins_b", FIRST)
+ONE, OTHER = "a" * 64, "b" * 64
 
 
 @dataclass
 class Kept:
-    """A place, and what a test does to it from outside."""
+    """A place, and what a test does to it from outside: ``fill`` puts content there, ``row`` is what a
+    database has that knows it."""
 
     place: Place
-    fill: Callable[[], object]
+    fill: Callable[[str], object]
+    row: Callable[[str], dict[str, object]]
     spoil: Callable[[], object]
     bucket: FakeS3
+    folder: Path
 
-    def tenure(self, mine: Installation) -> Tenure:
-        async def who() -> Installation:
-            return mine
+    def owner(self, mine: Installation, *, before: Sequence[str] = (), after: Sequence[str] = ()) -> OwnerOf:
+        """An installation whose database knows content since before, or since after it had that name."""
+        url = empty(self.folder / f"{secrets.token_hex(4)}.db")
+        engine = make_engine(url, writer=True)
+        with engine.begin() as connection:
+            who(connection, 1_000)
+            connection.execute(sa.update(installation).values(identity=mine.identity, origin=mine.origin))
+            for created_us, names in ((900, before), (1_100, after)):
+                for name in names:
+                    row = {"sha256": name, "size_bytes": 9, "created_us": created_us, **self.row(name)}
+                    connection.execute(sa.insert(blobs), row)
+        engine.dispose()
+        return OwnerOf(inline(url))
 
-        return Tenure(self.place, CLOCK, who)
+    def tenure(self, mine: Installation, **knows: Sequence[str]) -> Tenure:
+        return Tenure(self.place, CLOCK, self.owner(mine, **knows))
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -49,11 +70,18 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     if request.param == "folder":
         folder = tmp_path / "blobs"
         (folder / "incoming").mkdir(parents=True)
+
+        def fill(name: str) -> None:
+            (folder / name[:2] / name[2:4]).mkdir(parents=True)
+            (folder / name[:2] / name[2:4] / name).write_bytes(b"content")
+
         yield Kept(
             MarkedFolder(folder),
-            (folder / "ab").mkdir,
+            fill,
+            lambda name: {},
             lambda: (folder / NAME).write_bytes(b"{"),
             bucket,
+            tmp_path,
         )
         return
     with ExitStack() as stack:
@@ -61,25 +89,39 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
         signer = Bucket(where, CLOCK, lambda: Credentials("AKIDEXAMPLE", "a/secret+key"))
         yield Kept(
             MarkedBucket(signer, "s3://files/own", ("blobs/", "jobs/")),
-            lambda: bucket.objects.update({"own/jobs/a": Held(b"a job's", None)}),
+            lambda name: bucket.objects.update({f"own/blobs/{name}/1": Held(b"content", None)}),
+            lambda name: {"place": f"{name}/1"},
             lambda: bucket.objects.update({f"own/{NAME}": Held(b"{", None)}),
             bucket,
+            tmp_path,
         )
 
 
-async def test_what_has_content_and_no_mark_is_the_first_ones_and_no_copys(kept: Kept) -> None:
-    kept.fill()
+async def test_what_has_content_and_no_mark_is_whose_database_knew_it_before_and_no_copys(kept: Kept) -> None:
+    kept.fill(ONE)
+    kept.fill(OTHER)
     for origin in (RESTORED, MOVED, COPIED):
-        why = await kept.tenure(Installation("ins_copy", origin)).kept_from()
+        why = await kept.tenure(Installation("ins_copy", origin), before=[ONE, OTHER]).kept_from()
         assert why is not None
         assert f"a {origin} one" in why
         assert "sky admin takeover" in why
+    for strange in (kept.tenure(B), kept.tenure(B, after=[ONE])):
+        why = await strange.kept_from()
+        assert why is not None
+        assert "has content that this installation does not know" in why
+        assert "sky admin takeover" in why
     assert (await kept.place.read()).version is None, "and nobody has marked it"
-    assert await kept.tenure(A).kept_from() is None
+    assert await kept.tenure(A, before=[ONE]).kept_from() is None
     assert await kept.tenure(A).kept_from() is None, "of several daemons as well"
     other = await kept.tenure(B).kept_from()
     assert other is not None
     assert "ins_a's, and this is ins_b" in other
+
+
+async def test_what_has_no_mark_and_nothing_that_a_new_one_does_not_know_is_its_own(kept: Kept) -> None:
+    kept.fill(ONE)
+    assert await kept.tenure(A, after=[ONE, OTHER]).kept_from() is None
+    assert await kept.tenure(B, before=[ONE]).kept_from() is not None
 
 
 async def test_a_copy_has_what_nothing_is_kept_in(kept: Kept) -> None:
@@ -90,7 +132,6 @@ async def test_a_copy_has_what_nothing_is_kept_in(kept: Kept) -> None:
 @pytest.mark.parametrize("compares", [True, False], ids=["conditional writes", "none"])
 async def test_of_those_who_mark_it_at_once_one_has_it(kept: Kept, compares: bool) -> None:
     kept.bucket.compares = compares
-    kept.fill()
     every = [kept.tenure(Installation(f"ins_{number}", FIRST)) for number in range(8)]
     told = await asyncio.gather(*(one.kept_from() for one in every))
     again = [await one.kept_from() for one in every]

@@ -6,7 +6,7 @@ Follows: what only a bucket needs is loaded only where one is configured.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +20,8 @@ from sky.server.settings import Settings
 from sky.store.artifact_folder import ArtifactFolder
 from sky.store.blobs import Blobs
 from sky.store.db import Database
-from sky.store.installation import Installation
 from sky.store.marks import MarkedFolder
-from sky.store.tenure import Tenure, Tenured
-
-Mine = Callable[[], Awaitable[Installation]]
+from sky.store.tenure import Owner, Tenure, Tenured
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Kept:
     """Who may remove there."""
 
 
-def storage_of(chosen: Settings, clock: Clock, keys: Keys, base_url: Callable[[], str], mine: Mine) -> Kept:
+def storage_of(chosen: Settings, clock: Clock, keys: Keys, base_url: Callable[[], str], mine: Owner) -> Kept:
     """The storage that those settings describe, for the installation ``mine``. Raises SettingsError."""
     if not chosen.jobs or chosen.artifacts == NO_ARTIFACTS:
         return Kept(None, None)
@@ -60,7 +57,7 @@ def terms_of(chosen: Settings) -> Terms:
     return Terms(chosen.artifact_days * DAY_US, chosen.job_log_days * DAY_US)
 
 
-def blobs_of(chosen: Settings, clock: Clock, db: Database, mine: Mine) -> tuple[Blobs, dict[str, Tenure]]:
+def blobs_of(chosen: Settings, clock: Clock, db: Database, mine: Owner) -> tuple[Blobs, dict[str, Tenure]]:
     """The content of a database, where those settings want it, and who may remove it.
 
     Raises SettingsError.
@@ -86,7 +83,7 @@ def blobs_of(chosen: Settings, clock: Clock, db: Database, mine: Mine) -> tuple[
     return blobs, tenures
 
 
-def _in_bucket(chosen: Settings, where: tuple[str, str], clock: Clock, mine: Mine) -> Kept:
+def _in_bucket(chosen: Settings, where: tuple[str, str], clock: Clock, mine: Owner) -> Kept:
     from sky.server import buckets
     from sky.store.artifact_bucket import ArtifactBucket
 

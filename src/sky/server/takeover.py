@@ -8,13 +8,13 @@ writes there is removed as nobody's, so it is to be stopped, or given a place of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sky.kit.clock import SystemClock
 from sky.server.setting_rules import NO_ARTIFACTS
 from sky.server.settings import Settings
-from sky.store import installation
+from sky.store import installation, known
 from sky.store.installation import Installation
 from sky.store.marks import MarkedFolder, Place, Seen
 from sky.store.migrate import UnusableDatabaseError
@@ -51,7 +51,7 @@ def look(chosen: Settings, mine: Installation | None) -> list[Found]:
     """Whose each place is; nothing is written. Raises SettingsError, Busy, OSError."""
 
     async def each() -> list[Found]:
-        return [(await _look(place, mine))[0] for place in places(chosen)]
+        return [(await _look(place, mine, chosen.database_url))[0] for place in places(chosen)]
 
     return asyncio.run(each())
 
@@ -62,7 +62,7 @@ def take(chosen: Settings, mine: Installation) -> list[Found]:
     async def each() -> list[Found]:
         found: list[Found] = []
         for place in places(chosen):
-            one, seen = await _look(place, mine)
+            one, seen = await _look(place, mine, chosen.database_url)
             if one.taken:
                 await take_over(place, seen, mine, SystemClock().now_us())
             found.append(one)
@@ -71,10 +71,30 @@ def take(chosen: Settings, mine: Installation) -> list[Found]:
     return asyncio.run(each())
 
 
-async def _look(place: Place, mine: Installation | None) -> tuple[Found, Seen]:
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """The installation that a database will be once a daemon has begun to serve from it."""
+
+    url: str
+    mine: Installation | None
+
+    async def who(self) -> Installation:
+        return self.mine or Installation(installation.UNNAMED, installation.FIRST)
+
+    async def names(self, keys: Sequence[str]) -> bool:
+        if self.mine is None:  # of an older release, which named none; or there is no database yet
+            return await asyncio.to_thread(installation.is_older, self.url)
+        return await asyncio.to_thread(self._names, keys, self.mine.named_us)
+
+    def _names(self, keys: Sequence[str], named_us: int) -> bool:
+        with installation.reading(self.url) as connection:
+            return known.are_its_own(connection, keys, named_us)
+
+
+async def _look(place: Place, mine: Installation | None, url: str) -> tuple[Found, Seen]:
     seen = await place.read()
     told = standing(place, seen, mine)
-    free = seen.version is None and (mine is None or may_mark(seen, mine, empty=await place.is_empty()))
+    free = await may_mark(place, seen, _Owner(url, mine))
     return Found(told, taken=told.why_not is not None, free=free), seen
 
 

@@ -63,7 +63,7 @@ from sky.store.events import Hub
 from sky.store.neighbours import Neighbours
 from sky.store.reserve import Reserve
 from sky.store.rows import providers
-from sky.store.tenure import Tenure, identity_of
+from sky.store.tenure import OwnerOf, Tenure
 from sky.store.tx import Tx
 from sky.store.views.garbage import KINDS
 from sky.verbs.job_steps import JobRules
@@ -92,7 +92,7 @@ def build(settings: Settings, clock: Clock, registry: Registry, base_url: Callab
     keys = Keys(settings.shared)
     holder = holder_of(settings.home)
     db = _database(settings, clock, holder)
-    mine = identity_of(db)
+    mine = OwnerOf(db)
     blobs, tenures = blobs_of(settings, clock, db, mine)
     context = Context(settings.shared, deployment_of(keys), clock, base_url)
     masks = Masks([keys.token])

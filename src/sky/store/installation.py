@@ -41,10 +41,11 @@ class HalfCopiedError(UnusableDatabaseError):
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The name of an installation, and where that comes from."""
+    """The name of an installation, where that comes from, and when it got it."""
 
     identity: str
     origin: str
+    named_us: int = 0
 
     @property
     def is_first(self) -> bool:
@@ -63,7 +64,7 @@ def who(connection: sa.Connection, now_us: int) -> Installation:
     row = connection.execute(sa.select(installation)).first()
     here = _mark_of(connection)
     if row is None:
-        return _write(connection, Installation(new_identity(), FIRST), here, now_us)
+        return _write(connection, Installation(new_identity(), FIRST, now_us), here, now_us)
     if not row.whole:
         msg = (
             "a copy into this database was begun, by `sky admin restore` or `sky admin migrate`, and did not "
@@ -71,11 +72,11 @@ def who(connection: sa.Connection, now_us: int) -> Installation:
         )
         raise HalfCopiedError(msg)
     if not _same(row.database_mark, here):
-        copy = _write(connection, Installation(new_identity(), COPIED), here, now_us)
+        copy = _write(connection, Installation(new_identity(), COPIED, now_us), here, now_us)
         told = {"before": row.identity, "was": row.database_mark, "here": here}
         _log.warning("installation.copied", identity=copy.identity, **told)
         return copy
-    return Installation(row.identity, row.origin)
+    return Installation(row.identity, row.origin, row.made_us)
 
 
 def begin(url: str) -> Installation:
@@ -95,12 +96,12 @@ def look(url: str) -> tuple[str, bool] | None:
     """
     if url.startswith("sqlite") and not Path(url.removeprefix("sqlite:///")).is_file():
         return None
-    with _reading(url) as connection:
+    with reading(url) as connection:
         return named(connection)
 
 
 @contextmanager
-def _reading(url: str) -> Generator[sa.Connection]:
+def reading(url: str) -> Generator[sa.Connection]:
     """A snapshot of a database, as long as the block runs. Raises UnusableDatabaseError."""
     try:
         engine = make_engine(url, writer=False)
@@ -128,13 +129,22 @@ def peek(url: str) -> Installation | None:
     none. A copy that no daemon has served from yet has a name of that sort. Raises UnusableDatabaseError."""
     if look(url) is None:
         return None
-    with _reading(url) as connection:
+    with reading(url) as connection:
         row = connection.execute(sa.select(installation)).first()
         if row is None:
             return None
         if not row.whole or not _same(row.database_mark, _mark_of(connection)):
             return Installation(UNNAMED, COPIED)
-        return Installation(row.identity, row.origin)
+        return Installation(row.identity, row.origin, row.made_us)
+
+
+def is_older(url: str) -> bool:
+    """Whether the database at ``url`` is of a release that gave it no name. Raises UnusableDatabaseError."""
+    if url.startswith("sqlite") and not Path(url.removeprefix("sqlite:///")).is_file():
+        return False
+    with reading(url) as connection:
+        there = sa.inspect(connection)
+        return there.has_table(passes.name) and not there.has_table(installation.name)
 
 
 def named(connection: sa.Connection) -> tuple[str, bool] | None:
@@ -155,7 +165,7 @@ def copying_alone(url: str) -> Generator[bool]:
     if url.startswith("sqlite"):
         yield True
         return
-    with _reading(url) as connection:
+    with reading(url) as connection:
         connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield bool(connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(COPY_LOCK))).scalar())
 

@@ -42,13 +42,10 @@ class MarkedBucket:
             async with self._bucket.line() as line:
                 return await line.put_if(NAME, msgspec.json.encode(mark), MEDIA, over.version)
 
-    async def is_empty(self) -> bool:
+    async def some(self) -> Sequence[str]:
         with self._told():
             async with self._bucket.line() as line:
-                for part in self._parts:
-                    if (await line.page(part, None)).sizes:
-                        return False
-        return True
+                return [key for part in self._parts for key in (await line.page(part, None)).sizes]
 
     @contextmanager
     def _told(self) -> Generator[None]:

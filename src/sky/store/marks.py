@@ -11,9 +11,10 @@ import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,8 @@ NAME = "installation.json"
 LOCK = "installation.lock"
 WORKING = frozenset({NAME, LOCK, "incoming", "going"})
 """What is in a folder before anything is kept there."""
+SOME = 1_000
+"""As many as tell whose they are; a bucket tells as many at once."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -57,8 +60,8 @@ class Place(Protocol):
         """Have it carry that mark, if it still carries what was seen; False: somebody was earlier."""
         ...
 
-    async def is_empty(self) -> bool:
-        """Whether nothing is kept there."""
+    async def some(self) -> Sequence[str]:
+        """Keys or paths of some of what is kept there; empty: nothing is."""
         ...
 
 
@@ -78,8 +81,8 @@ class MarkedFolder:
     async def write(self, mark: Mark, over: Seen) -> bool:
         return await asyncio.to_thread(self._write, mark, over)
 
-    async def is_empty(self) -> bool:
-        return await asyncio.to_thread(self._is_empty)
+    async def some(self) -> Sequence[str]:
+        return await asyncio.to_thread(lambda: list(islice(self._files(), SOME)))
 
     def put(self, mark: Mark) -> None:
         """Mark a folder that nobody else knows yet."""
@@ -117,11 +120,17 @@ class MarkedFolder:
         finally:
             os.close(descriptor)
 
-    def _is_empty(self) -> bool:
-        if not self._folder.is_dir():
-            return True
-        names = [path.name for path in self._folder.iterdir()]
-        return all(name in WORKING or name.startswith(f"{NAME}.") for name in names)
+    def _files(self) -> Iterator[str]:
+        for top, folders, names in os.walk(self._folder, onerror=_unless_gone):
+            if top == str(self._folder):
+                folders[:] = [name for name in folders if name not in WORKING]
+                names = [one for one in names if one not in WORKING and not one.startswith(f"{NAME}.")]
+            yield from (str((Path(top) / name).relative_to(self._folder)) for name in names)
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def decoded(body: bytes) -> Mark | None:

@@ -1,15 +1,15 @@
 """Who may remove what is kept outside of the database: only the installation whose mark is there.
 
-Decides: that what carries no mark is marked by an installation that has always been this one, and by any
-other (restored, moved or copied) only where nothing is kept yet; all else an operator says. Never: keeps
-anybody from reading or writing, or takes over what is another's. Follows: it is looked at again before each
-removal, so whoever has lost a place removes nothing there from the next look on.
+Decides: that what carries no mark is marked where nothing is kept yet, or by an installation that has always
+been this one and whose database names what is kept; all else an operator says. Never: keeps anybody from
+reading or writing, or takes over what is another's. Follows: it is looked at again before each removal, so
+whoever has lost a place removes nothing there from the next look on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import structlog
 
 from sky.domain.errors import Busy
 from sky.kit.clock import Clock
+from sky.store import known
 from sky.store.db import Database
 from sky.store.installation import Installation, who
 from sky.store.marks import Mark, Place, Seen
@@ -48,7 +49,10 @@ def standing(place: Place, seen: Seen, mine: Installation | None) -> Standing:
     """Whose a place with that mark is, for the installation ``mine`` (None: it has no name yet)."""
     where = place.where
     if seen.version is None:
-        why = f"{where} carries no mark, has content, and this installation is {_kind(mine)}"
+        if mine is None or mine.is_first:
+            why = f"{where} carries no mark, and has content that this installation does not know"
+        else:
+            why = f"{where} carries no mark, has content, and this installation is {_kind(mine)}"
         return Standing(where, None, None, f"{why}; {TAKE_OVER}")
     if seen.mark is None:
         return Standing(where, None, None, f"the mark of {where} cannot be read; {TAKE_OVER}")
@@ -65,15 +69,30 @@ def _kind(mine: Installation | None) -> str:
     return "another one" if origin == "first" else f"a {origin} one"
 
 
-def may_mark(seen: Seen, mine: Installation, *, empty: bool) -> bool:
-    """Whether an installation makes a place its own without being told to."""
-    return seen.version is None and (mine.is_first or empty)
+class Owner(Protocol):
+    """Whoever asks for a place: which installation that is, and what its database names. Each raises Busy."""
+
+    async def who(self) -> Installation:
+        """Which installation it is."""
+        ...
+
+    async def names(self, keys: Sequence[str]) -> bool:
+        """Whether things with those keys are its own."""
+        ...
+
+
+async def may_mark(place: Place, seen: Seen, owner: Owner) -> bool:
+    """Whether an installation makes a place its own without being told to. Raises Busy, OSError."""
+    if seen.version is not None:
+        return False
+    keys = await place.some()
+    return not keys or ((await owner.who()).is_first and await owner.names(keys))
 
 
 class Tenure:
     """This installation at one place."""
 
-    def __init__(self, place: Place, clock: Clock, mine: Callable[[], Awaitable[Installation]]) -> None:
+    def __init__(self, place: Place, clock: Clock, mine: Owner) -> None:
         self._place = place
         self._clock = clock
         self._mine = mine
@@ -99,9 +118,9 @@ class Tenure:
         return found.why_not
 
     async def _look(self) -> Standing:
-        mine = await self._mine()
+        mine = await self._mine.who()
         seen = await self._place.read()
-        if seen.version is None and may_mark(seen, mine, empty=await self._place.is_empty()):
+        if await may_mark(self._place, seen, self._mine):
             mark = Mark(mine.identity, self._clock.now_us())
             if await self._place.write(mark, seen):
                 _log.info("storage.marked", where=self.where, owner=mine.identity)
@@ -109,16 +128,23 @@ class Tenure:
         return standing(self._place, seen, mine)
 
 
-def identity_of(db: Database) -> Callable[[], Awaitable[Installation]]:
-    """What asks a database once which installation it is."""
-    known: list[Installation] = []
+class OwnerOf:
+    """The installation that a database is, which is asked once."""
 
-    async def ask() -> Installation:
-        if not known:
-            known.append(await db.write(lambda tx: who(tx.connection, tx.now_us)))
-        return known[0]
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._told: Installation | None = None
 
-    return ask
+    async def who(self) -> Installation:
+        """Which installation it is."""
+        if self._told is None:
+            self._told = await self._db.write(lambda tx: who(tx.connection, tx.now_us))
+        return self._told
+
+    async def names(self, keys: Sequence[str]) -> bool:
+        """Whether things with those keys are its own."""
+        named_us = (await self.who()).named_us
+        return await self._db.read(lambda connection: known.are_its_own(connection, keys, named_us))
 
 
 async def take_over(place: Place, seen: Seen, mine: Installation, now_us: int) -> None:
