@@ -14,9 +14,9 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from sky.agent.leftovers import kill_session
-from sky.kit.bounded import read_up_to
 from sky.wire.v1 import MetricSpec
 
 OUTPUT_BYTES_MAX = 4096
@@ -115,28 +115,59 @@ async def _measure(gauge: MetricSpec, environment: Mapping[str, str], work: Path
 async def _said(
     command: Sequence[str], environment: Mapping[str, str], work: Path, seconds_max: float
 ) -> str | None:
-    """What a command prints; None when it fails or takes too long. Raises OSError."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=dict(environment),
-        cwd=work,
-        start_new_session=True,
-        limit=OUTPUT_BYTES_MAX,
-    )
-    try:
-        async with asyncio.timeout(seconds_max):
-            assert process.stdout is not None
-            said = await read_up_to(process.stdout, OUTPUT_BYTES_MAX)
-            code = await process.wait()
-        return said.decode("utf-8", "replace") if code == 0 else None
-    except TimeoutError:
-        return None
-    finally:
-        kill_session(process.pid)
-        await process.wait()
+    """What a command prints by its end; None when it fails or takes too long. Raises OSError."""
+    with _Pipe() as pipe:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=pipe.to_write,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(environment),
+            cwd=work,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(seconds_max):
+                code = await process.wait()
+            return pipe.said().decode("utf-8", "replace") if code == 0 else None
+        except TimeoutError:
+            return None
+        finally:
+            kill_session(process.pid)
+            await process.wait()
+
+
+class _Pipe:
+    """What a command prints, its first ``OUTPUT_BYTES_MAX`` bytes. Its end is that of the command: something
+    that this has left running may keep the pipe open."""
+
+    def __init__(self) -> None:
+        self._to_read, self.to_write = os.pipe()
+        os.set_blocking(self._to_read, False)
+        self._said = bytearray()
+
+    def __enter__(self) -> Self:
+        asyncio.get_running_loop().add_reader(self._to_read, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._to_read)
+        os.close(self._to_read)
+        os.close(self.to_write)
+
+    def said(self) -> bytes:
+        """All that was printed until now."""
+        while len(self._said) < OUTPUT_BYTES_MAX and self._take():
+            pass
+        return bytes(self._said)
+
+    def _take(self) -> bool:
+        try:
+            piece = os.read(self._to_read, OUTPUT_BYTES_MAX)
+        except BlockingIOError:
+            return False
+        self._said += piece[: OUTPUT_BYTES_MAX - len(self._said)]
+        return bool(piece)
 
 
 def _gpus(text: str) -> dict[str, float]:
