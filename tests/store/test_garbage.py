@@ -294,11 +294,23 @@ async def test_a_webhook_that_is_deleted_takes_along_what_was_not_sent(store: St
         row = hooks.find(tx.connection, "whe_1")
         assert row is not None
         assert hooks.spread(tx, row) == 3
-        webhooks.delete(tx, row)
+
+    async def waits() -> tuple[int, int]:
+        there = await store.db.read(lambda c: standing(c, store.clock.now_us()))
+        return there.webhooks_due, there.webhooks_waiting
 
     await store.db.write(send)
-    there = await store.db.read(lambda c: standing(c, store.clock.now_us()))
-    assert (there.webhooks_due, there.webhooks_waiting) == (0, 0), "nobody waits for it"
+    assert await waits() == (3, 3)
+    await store.db.write(lambda tx: hooks.change(tx, "whe_1", {"enabled": False}))
+    assert await waits() == (0, 3), "nobody sends to one that is disabled"
+
+    def delete(tx: Tx) -> None:
+        row = hooks.find(tx.connection, "whe_1")
+        assert row is not None
+        webhooks.delete(tx, row)
+
+    await store.db.write(delete)
+    assert await waits() == (0, 0), "nobody waits for it"
     store.later()
     await store.collect("deliveries")
     for table in (deliveries, webhooks_table):

@@ -19,11 +19,13 @@ from sky.domain import node as n
 from sky.kit.clock import SECOND_US
 from sky.store import passes
 from sky.store.schema import IS_ON_NODE, IS_WAITING, computes, executions, nodes
-from sky.store.schema_jobs import IS_PENDING, JOB_IS_UNSETTLED, deliveries, jobs
+from sky.store.schema_jobs import IS_PENDING, JOB_IS_UNSETTLED, deliveries, jobs, webhooks
 from sky.store.schema_requests import cluster_jobs, clusters, requests
 from sky.store.sql import literals
 
 Counts = Mapping[str, float]
+_IS_SENT_TO = deliveries.c.webhook_id.in_(sa.select(webhooks.c.id).where(webhooks.c.enabled.is_(True)))
+"""What waits for an endpoint that is disabled waits for its owner, and is not late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ def standing(connection: sa.Connection, now_us: int) -> Standing:
         ),
         jobs=open_jobs,
         holds=int(sum(open_jobs.values())),
-        webhooks_due=_count(connection, deliveries, IS_PENDING & (deliveries.c.due_us <= now_us)),
+        webhooks_due=_count(
+            connection, deliveries, IS_PENDING & (deliveries.c.due_us <= now_us) & _IS_SENT_TO
+        ),
         webhooks_waiting=_count(connection, deliveries, IS_PENDING),
         keys_due=keys_due,
         lag_s=lag_s,
