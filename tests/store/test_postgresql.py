@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +12,12 @@ from typing import TypeVar
 import psycopg
 import pytest
 import sqlalchemy as sa
+from structlog.testing import capture_logs
 from tests.conftest import free_port
 from tests.databases import server as the_server
 from tests.postgresql import Server
 from tests.store.support import task_row, wakes
+from tests.waiting import until
 
 from sky.domain.errors import Busy
 from sky.kit.clock import SystemClock
@@ -278,3 +281,19 @@ def test_every_address_of_a_url_is_known_to_whoever_listens() -> None:
     }
     assert told["connect_timeout"] == "3", "a URL has the last word"
     assert told["keepalives_idle"] == engine.CONNECT["keepalives_idle"]
+
+
+@pytest.mark.real
+def test_that_nobody_is_heard_is_said_once_for_each_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        hears = Neighbours(f"postgresql+psycopg://sky@127.0.0.1:{port}/sky", "hears")
+        with capture_logs() as said:
+            hears.listen(lambda keys: None)
+            for _ in range(8):  # of which one try may take three
+                silent.accept()[0].close()
+            assert [one["event"] for one in said] == ["neighbours.not_heard"]
+            silent.close()
+            until(lambda: len(said) >= 2, "another reason is said", SOON_S)
+            hears.close()
+    assert said[0]["error"] != said[1]["error"]

@@ -50,6 +50,7 @@ class Neighbours:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen = 0
+        self._why_deaf: str | None = None
         self.owe = False
         """Events are recorded that could not be read, and that no reader here was told of."""
 
@@ -99,12 +100,17 @@ class Neighbours:
             try:
                 self._listen(psycopg, hear)
             except psycopg.Error as error:
-                _log.warning("neighbours.not_heard", error=str(error))
+                if str(error) != self._why_deaf:
+                    self._why_deaf = str(error)
+                    _log.warning("neighbours.not_heard", error=self._why_deaf)
                 self._stop.wait(PAUSE_S)
 
     def _listen(self, psycopg: Any, hear: Callable[[tuple[str, ...] | None], None]) -> None:
         with psycopg.connect(**connecting(self._url), autocommit=True) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
+            if self._why_deaf is not None:
+                self._why_deaf = None
+                _log.info("neighbours.heard_again")
             hear(None)  # whatever was told while nobody listened here
             while not self._stop.is_set():
                 for heard in connection.notifies(timeout=LISTEN_S):
