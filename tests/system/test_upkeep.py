@@ -110,6 +110,26 @@ def test_a_backup_made_while_it_runs_is_put_back_and_moved_to_postgresql(
     third.stop()
 
 
+def test_a_database_that_others_serve_from_is_neither_moved_nor_filled(tmp_path: Path) -> None:
+    server().do("CREATE DATABASE served")
+    url = server().url("served")
+    with_it = {"SKY_DATABASE": url, "SKY_SHARED_FOLDER": str(tmp_path / "shared")}
+    (tmp_path / "one").mkdir()
+    serving = RunningDaemon(tmp_path / "one", free_port(), with_it)
+    serving.start()
+    file = tmp_path / "backup.tar"
+    assert sky_admin(serving.home, "backup", str(file), **with_it).returncode == 0
+    moved = sky_admin(tmp_path / "other", "migrate", str(tmp_path / "moved.db"), **with_it)
+    filled = sky_admin(tmp_path / "other", "restore", str(file), SKY_DATABASE=url, SKY_SHARED_FOLDER="")
+    for refused in (moved, filled):
+        assert refused.returncode == 1
+        assert f"is served from by {serving.url}: stop that first" in refused.stderr
+    assert not (tmp_path / "moved.db").exists()
+    serving.stop()
+    done = sky_admin(tmp_path / "other", "migrate", str(tmp_path / "moved.db"), **with_it)
+    assert done.returncode == 0, done.stderr
+
+
 class Meanwhile(io.BytesIO):
     """An archive that is written to; with the first of it, something else happens."""
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from sky.domain.errors import Busy
 from sky.kit import faults
+from sky.kit.clock import SECOND_US
 from sky.server import elsewhere, log, takeover
 from sky.server.archive import BUCKETS, DATABASE, FOLDERS, HALF, SECRETS, BackupError, Writing, told_full
 from sky.server.elsewhere import LackingError
@@ -34,6 +35,8 @@ from sky.store import installation
 from sky.store.engine import driver_url
 from sky.store.installation import MOVED
 from sky.store.migrate import UnusableDatabaseError
+from sky.store.rows.daemons import THERE_US
+from sky.store.serving import served
 from sky.store.tenure import TakenError
 from sky.store.transfer import TransferError, transfer
 
@@ -113,10 +116,12 @@ def _migrate(chosen: Settings, target: str) -> Done:
     url = driver_url(target) if "://" in target else f"sqlite:///{Path(target).expanduser().absolute()}"
     if url == chosen.database_url:
         raise BackupError("the database to move to is the one to move from")
-    with _nobody_serves(chosen.home), installation.copying_alone(url) as alone:
+    with _nobody_serves(chosen), installation.copying_alone(url) as alone:
         if not alone:
             raise BackupError("something else is copied into that database now; wait for its end")
         counts = transfer(chosen.database_url, url, _say, identity=installation.new_identity())
+        faults.point("migrate: rows are copied")
+        _refuse_served(chosen.database_url)  # once more: what one has written meanwhile is not in the copy
         identity = installation.copy_ends(url, MOVED)
     rows = sum(counts.values())
     said = f"{rows} rows of {len(counts)} tables are there, and the same; daemons are to use that one now"
@@ -179,7 +184,7 @@ def _ensure_free(file: Path) -> None:
 
 
 def _restore(chosen: Settings, file: Path, *, incomplete: bool) -> Done:
-    with _nobody_serves(chosen.home):
+    with _nobody_serves(chosen):
         back = restore(chosen, file, _say, incomplete=incomplete)
     ours = elsewhere.of_settings(chosen)
     shared = " and ".join(one for one in (ours.blobs, ours.artifacts) if one is not None)
@@ -215,15 +220,25 @@ def _told(one: takeover.Found, *, dry_run: bool) -> str:
 
 
 @contextmanager
-def _nobody_serves(home: Path) -> Generator[None]:
-    """No daemon of this folder runs, and none begins meanwhile."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(home / "daemon.lock", "ab") as lock:
+def _nobody_serves(chosen: Settings) -> Generator[None]:
+    """No daemon of this folder runs, none begins meanwhile, and none of another folder has that database."""
+    chosen.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(chosen.home / "daemon.lock", "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise BackupError("a daemon runs there: stop it first, with `sky server stop`") from error
+        _refuse_served(chosen.database_url)
         yield
+
+
+def _refuse_served(url: str) -> None:
+    found = served(url)
+    if found:
+        raise BackupError(
+            f"{installation.shown_url(url)} is served from by {', '.join(found)}: stop that first, with `sky "
+            f"server stop` there; one that was killed counts for {THERE_US // SECOND_US} s"
+        )
 
 
 def _say(table: str, rows: int) -> None:

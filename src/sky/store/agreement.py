@@ -25,7 +25,7 @@ def begin(clock: AgreedClock, url: str) -> None:
     engine = make_engine(url, writer=False)
     try:
         with engine.connect() as connection, connection.begin():
-            _ask(connection)  # the first question also pays for the connection
+            ask(connection)  # the first question also pays for the connection
             clock.heard(*_asked(clock, connection))
     except DBAPIError as error:
         shown = sa.make_url(url).render_as_string(hide_password=True)
@@ -45,11 +45,12 @@ def agree(clock: AgreedClock, connection: sa.Connection) -> None:
 
 def _asked(clock: AgreedClock, connection: sa.Connection) -> tuple[int, int, int]:
     asked_us = clock.own_us()
-    theirs_us = _ask(connection)
+    theirs_us = ask(connection)
     return theirs_us, asked_us, clock.own_us()
 
 
-def _ask(connection: sa.Connection) -> int:
+def ask(connection: sa.Connection) -> int:
+    """What time it is there, in microseconds since 1970."""
     return int(connection.execute(_NOW).scalar_one())
 
 
