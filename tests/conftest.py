@@ -7,6 +7,7 @@ Never: touches a daemon that it did not start.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -138,6 +139,17 @@ def agents_below(home: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays: nobody looks for garbage in it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
