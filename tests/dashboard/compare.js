@@ -1,10 +1,13 @@
 // Two pictures against each other: `compare(now, accepted)`, and `packed(now)`, how one is kept.
-// Decides: what of a picture counts. A cell is the mean of 8 by 8 pixels, every 4 pixels, and is held against
-// the accepted picture at the same place or up to 2 pixels beside it, where it is most alike: letters that
-// are smoothed otherwise or stand a pixel off are the same, what is not there or has another colour is not.
+// Decides: what of a picture counts, which is two things. A cell, the mean of 6 by 6 pixels, is in the other
+// picture too, there or up to 2 pixels beside it; each picture is looked for in the other, since what is gone
+// leaves a place that is as empty as the places beside it. A stretch of 24 pixels of one colour, as a border is,
+// has that colour in the other picture, unless it is no stretch there. So letters that are smoothed otherwise
+// are the same, and one that is missing, another colour, a border that is gone are not.
 // Never: says how much may differ.
 (() => {
-  const [CELL, STEP, BESIDE] = [8, 4, 2];
+  const [CELL, STEP, BESIDE] = [6, 3, 2];
+  const [STRETCH, STRETCH_STEP] = [24, 8];
   const FAINT = 0.75;
 
   async function pixels(base64) {
@@ -31,27 +34,80 @@
     };
   }
 
-  /** How far each cell is off: {size, wanted, off: [[x, y, levels]], cells}; cells that are not off are left out. */
-  async function compare(now, accepted, least) {
-    const [one, other] = [await pixels(now), await pixels(accepted)];
-    const [width, height] = [Math.min(one.width, other.width), Math.min(one.height, other.height)];
-    const [ours, theirs] = [one, other].map((picture) => [0, 1, 2].map((channel) => summed(picture, channel)));
+  /** The cells of one picture that are nowhere near in another: [x, y, width, height, levels] each. */
+  function cellsOff(ours, theirs, [width, height], least) {
     const off = [];
-    let cells = 0;
     for (let y = BESIDE; y + CELL + BESIDE <= height; y += STEP) {
       for (let x = BESIDE; x + CELL + BESIDE <= width; x += STEP) {
-        cells += 1;
-        const cell = ours.map((mean) => mean(x, y));
-        let nearest = 255;
-        const at = (dx, dy) =>
-          Math.max(...theirs.map((mean, channel) => Math.abs(mean(x + dx, y + dy) - cell[channel])));
-        nearest = at(0, 0);
+        const at = (dx, dy) => {
+          let most = 0;
+          for (let channel = 0; channel < 3; channel += 1)
+            most = Math.max(most, Math.abs(theirs[channel](x + dx, y + dy) - ours[channel](x, y)));
+          return most;
+        };
+        let nearest = at(0, 0);
         for (let dy = -BESIDE; dy <= BESIDE && nearest > least; dy += 1)
           for (let dx = -BESIDE; dx <= BESIDE && nearest > least; dx += 1) nearest = Math.min(nearest, at(dx, dy));
-        if (nearest > least) off.push([x, y, Math.round(nearest)]);
+        if (nearest > least) off.push([x, y, CELL, CELL, Math.round(nearest)]);
       }
     }
-    const told = { size: [one.width, one.height], wanted: [other.width, other.height], off, cells };
+    return off;
+  }
+
+  /** A picture as lines that lie along one axis, and for each pixel how many before it on its line are the same. */
+  function stretches({ data, width, height }, flat) {
+    const [long, lines] = flat ? [width, height] : [height, width];
+    const words = new Uint32Array(data.buffer);
+    const index = (at, line) => (flat ? line * width + at : at * width + line);
+    const same = new Uint16Array(long * lines);
+    for (let line = 0; line < lines; line += 1)
+      for (let at = 1; at < long; at += 1)
+        if (words[index(at, line)] === words[index(at - 1, line)])
+          same[line * long + at] = same[line * long + at - 1] + 1;
+    const isOne = (at, line) => same[line * long + at] >= STRETCH - 1;
+    return { isOne, pixel: (at, line) => words[index(at, line)] };
+  }
+
+  /** How far two pixels are apart, in levels of the channel where they are most. */
+  function apart(one, other) {
+    const channel = (shift) => Math.abs(((one >> shift) & 255) - ((other >> shift) & 255));
+    return Math.max(channel(0), channel(8), channel(16));
+  }
+
+  /** The stretches of one picture that have another colour in another, along one axis. */
+  function stretchesOff(one, other, flat, [width, height], least) {
+    const [ours, theirs] = [stretches(one, flat), stretches(other, flat)];
+    const [long, lines] = flat ? [width, height] : [height, width];
+    const off = [];
+    for (let line = BESIDE; line + BESIDE < lines; line += 1) {
+      for (let at = STRETCH - 1; at < long; at += STRETCH_STEP) {
+        if (!ours.isOne(at, line) || !theirs.isOne(at, line)) continue;
+        let nearest = 255;
+        for (let far = 0; far <= 2 * BESIDE && nearest > least; far += 1) {
+          const beside = far % 2 ? (far + 1) / 2 : -far / 2;
+          if (theirs.isOne(at, line + beside))
+            nearest = Math.min(nearest, apart(ours.pixel(at, line), theirs.pixel(at, line + beside)));
+        }
+        const from = at - STRETCH + 1;
+        if (nearest > least) off.push(flat ? [from, line, STRETCH, 1, nearest] : [line, from, 1, STRETCH, nearest]);
+      }
+    }
+    return off;
+  }
+
+  /** What is off by more than so many levels: {size, wanted, off: [[x, y, width, height, levels]]}. */
+  async function compare(now, accepted, cellsLeast, stretchesLeast) {
+    const pictures = [await pixels(now), await pixels(accepted)];
+    const [one, other] = pictures;
+    const size = [Math.min(one.width, other.width), Math.min(one.height, other.height)];
+    const means = pictures.map((picture) => [0, 1, 2].map((channel) => summed(picture, channel)));
+    const off = [];
+    for (const [a, b] of [[0, 1], [1, 0]]) {
+      off.push(...cellsOff(means[a], means[b], size, cellsLeast));
+      for (const flat of [true, false])
+        off.push(...stretchesOff(pictures[a], pictures[b], flat, size, stretchesLeast));
+    }
+    const told = { size: [one.width, one.height], wanted: [other.width, other.height], off };
     return off.length ? { ...told, difference: await drawn(one, off) } : told;
   }
 
@@ -63,7 +119,7 @@
     context.fillStyle = `rgb(255 255 255 / ${FAINT})`;
     context.fillRect(0, 0, picture.width, picture.height);
     context.fillStyle = "rgb(255 0 0 / 0.4)";
-    for (const [x, y] of off) context.fillRect(x, y, CELL, CELL);
+    for (const [x, y, width, height] of off) context.fillRect(x, y, width, height);
     return base64(new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer()));
   }
 

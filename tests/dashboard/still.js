@@ -16,6 +16,7 @@
     [/(?<![0-9A-Za-z])(?:(?=[A-Za-z]*\d)[0-9A-Za-z]{16,}|[0-9A-Za-z]{22,})/g, "N".repeat(20)],
     [/\/tmp\/[^\s'",;:)]*/g, "/folder"],
     [/\bc-[0-9a-f]{12}\b/g, "c-customer"],
+    [/\buck_[0-9A-Za-z]{4}\b/g, "uck_NNNN"],
     [/\d+(?:[.,]\d+)*/g, "N"],
   ];
   const sheet = new CSSStyleSheet();
