@@ -65,7 +65,7 @@ def check_nothing_is_left(folder: Path) -> None:
 
 
 def test_demo_shows_its_trials_and_leaves_nothing(tmp_path: Path) -> None:
-    demo = start(tmp_path)
+    demo = start(tmp_path, "--epochs", "10")  # enough to learn; a longer training shows nothing else
     printed, _ = demo.communicate(timeout=250)
     assert demo.returncode == 0, printed
     rows = [line.split() for line in printed.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
@@ -96,15 +96,13 @@ def read_until(demo: subprocess.Popen[str], text: str) -> str:
         ("", 1.5),
         ("are ready", 0.0),
         ("1/24", 0.1),
-        ("12/24", 0.3),
         ("24/24", 0.0),
-        ("24/24", 0.2),
     ],
 )
 def test_interrupted_demo_leaves_nothing(line: str, more_s: float, tmp_path: Path) -> None:
-    demo = start(tmp_path, "--epochs", "3")
+    demo = start(tmp_path, "--epochs", "1")
     printed = read_until(demo, line)
-    time.sleep(more_s + random.uniform(0, 0.1))  # a moment, not a wait for anything
+    time.sleep(more_s + random.uniform(0, 0.3))  # a moment, not a wait for anything
     os.killpg(demo.pid, signal.SIGINT)
     printed += demo.communicate(timeout=END_S)[0]
     # A demo that was through before the signal reached it has ended well.
@@ -115,7 +113,7 @@ def test_interrupted_demo_leaves_nothing(line: str, more_s: float, tmp_path: Pat
 
 
 def test_demo_that_is_interrupted_twice_leaves_nothing(tmp_path: Path) -> None:
-    demo = start(tmp_path, "--epochs", "3")
+    demo = start(tmp_path, "--epochs", "1")
     printed = read_until(demo, "1/24")
     os.killpg(demo.pid, signal.SIGINT)
     time.sleep(0.1)  # as quickly as a person does it
