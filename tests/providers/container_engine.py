@@ -80,7 +80,6 @@ def running(home: Path) -> Iterator[Boxes]:
     socket = run / "podman.sock"
     with served(home, podman, socket):
         yield Boxes(podman, socket)
-    podman("rm", "--all", "--force", "--time", "0")
     podman("volume", "prune", "--force")
     shutil.rmtree(run, ignore_errors=True)
 
@@ -96,20 +95,26 @@ def _bare(home: Path) -> Path:
 
 @contextmanager
 def served(home: Path, podman: Podman, socket: Path) -> Iterator[None]:
-    """Podman's service, for as long as the block runs."""
+    """Podman's service, for as long as the block runs; what it has mounted and started ends with it."""
     command = [*DIES_WITH_US, "podman", "system", "service", "--time", "0", f"unix://{socket}"]
     with (home / "service.log").open("wb") as log:
         environment = {**os.environ, **podman.environment}
         # Where it begins, it leaves a mark when a container runs out of memory.
         started = STARTER.submit(subprocess.Popen, command, stdout=log, stderr=log, env=environment, cwd=home)
         service = started.result()
-    deadline = time.monotonic() + START_S
-    while not _listens(socket):
-        assert time.monotonic() < deadline, (home / "service.log").read_text()
-        time.sleep(0.02)
-    yield
-    service.terminate()
-    service.wait(STOP_S)
+    try:
+        deadline = time.monotonic() + START_S
+        while not _listens(socket):
+            assert time.monotonic() < deadline, (home / "service.log").read_text()
+            time.sleep(0.02)
+        yield
+    finally:
+        service.terminate()
+        service.wait(STOP_S)
+        # The service leaves the folder of its images mounted; a command that uses them last does not.
+        podman("rm", "--all", "--force", "--time", "0")
+    left = [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(home) in line]
+    assert left == [], "podman leaves nothing mounted"
 
 
 def _listens(path: Path) -> bool:
