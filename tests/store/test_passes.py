@@ -215,8 +215,8 @@ async def test_what_the_originals_daemons_hold_nobody_holds_in_a_copy(
     until_us = db.clock.now_us() + 60 * SECOND_US
     assert await db.write(lambda tx: passes.claim(tx, "nodes/1", "the original's", until_us))
     url = f"sqlite:///{tmp_path / 'copy.db'}"
-    transfer(database_url, url, identity=installation.new_identity())
-    installation.copy_ends(url, installation.RESTORED)
+    transfer(database_url, url, identity="ins_copy")
+    installation.copy_ends(url, installation.RESTORED, "ins_copy")
     copy = inline(url, clock)
     assert await copy.write(lambda tx: passes.claim(tx, "nodes/1", "the copy's", until_us))
     assert not await db.write(lambda tx: passes.claim(tx, "nodes/1", "another", until_us))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tests.databases import server
 
 from sky.client import calls_admin
 from sky.client.http import Http
+from sky.store import installation
+from sky.store.migrate import UnusableDatabaseError, upgrade
 from sky.wire import admin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -29,8 +32,8 @@ from sky.kit import faults
 from sky.server import upkeep
 
 def point(name):
-    if name == sys.argv[1]:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[1] in (name, f"stop at {name}"):
+        os.kill(os.getpid(), signal.SIGKILL if name == sys.argv[1] else signal.SIGSTOP)
 
 faults.watch(point)
 sys.exit(upkeep.main(sys.argv[2:]))
@@ -119,7 +122,8 @@ def test_killed_before_its_end_it_is_begun_anew_and_never_served_from(
     killed = upkeep(home, "restore", str(backup.file), die_at=die_at)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     if die_at in NOTHING:
-        assert {path.name.partition("-")[0] for path in home.iterdir()} == {"daemon.lock", ".restore"}
+        there = {path.name.partition("-")[0] for path in home.iterdir()}
+        assert there == {"daemon.lock", "restoring.lock", ".restore"}
     else:
         refused = start_of_daemon(home)
         assert refused.returncode == 3
@@ -128,6 +132,41 @@ def test_killed_before_its_end_it_is_begun_anew_and_never_served_from(
     assert again.returncode == 0, again.stderr
     assert ("undone first" in again.stderr) == (die_at in HALF)
     check_is_whole(home, backup)
+
+
+@pytest.mark.parametrize("stop_at", [NOTHING[0], "copied blobs"])
+def test_one_that_is_under_way_is_left_alone_by_the_next_one_from_elsewhere(
+    backup: Backup, tmp_path: Path, stop_at: str
+) -> None:
+    """As two computers with one folder: each has a state folder of its own."""
+    shared = tmp_path / "shared"
+    environment = {"SKY_DATABASE": "", "SKY_SHARED_FOLDER": str(shared)}
+    command = [sys.executable, "-c", KILLED, f"stop at {stop_at}", "--home", str(tmp_path / "one"), "restore"]
+    first = subprocess.Popen([*command, str(backup.file)], env={**os.environ, **environment})
+    try:
+        assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
+        second = upkeep(tmp_path / "two", "restore", str(backup.file), **environment)
+        assert second.returncode == 1
+        assert f"a restore of {backup.file} into {shared} is under way, since 20" in second.stderr
+        assert f"by process {first.pid} on {socket.gethostname()}; wait for its end" in second.stderr
+        if stop_at not in NOTHING:
+            refused = start_of_daemon(tmp_path / "two", **environment)
+            assert refused.returncode == 3
+            assert "is under way, since" in refused.stderr
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(100) == 0
+    finally:
+        first.kill()
+    assert sorted(path.name for path in shared.iterdir()) == ["artifacts", "blobs", "secret", "token"]
+    taken = upkeep(tmp_path / "two", "restore", str(backup.file), **environment)
+    assert "is there already" in taken.stderr
+
+
+def test_a_copy_that_something_else_removed_is_told_so(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'sky.db'}"
+    upgrade(url)
+    with pytest.raises(UnusableDatabaseError, match="by something else meanwhile"):
+        installation.copy_ends(url, installation.RESTORED, "ins_one")
 
 
 def test_killed_after_its_last_word_it_is_all_there(backup: Backup, tmp_path: Path) -> None:

@@ -288,6 +288,10 @@ def _buckets(chosen: Settings) -> Iterator[Finding]:
 def _owners(chosen: Settings) -> Iterator[Finding]:
     begun = chosen.shared / unfinished.NOTE
     if begun.exists():
+        busy = unfinished.under_way(chosen)
+        if busy is not None:
+            yield Finding("owner", "warn", busy, "no daemon starts there before that")
+            return
         said = f"{begun} says that a restore was begun and did not come to its end"
         yield Finding("owner", "bad", said, "run `sky admin restore` again; it begins anew")
         return

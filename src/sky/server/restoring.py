@@ -43,6 +43,11 @@ def restore(chosen: Settings, file: Path, say: Progress, *, incomplete: bool) ->
     Raises BackupError, UnfinishedError, LackingError, TransferError, UnusableDatabaseError, OSError.
     """
     chosen.shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with unfinished.alone(chosen, file):
+        return _restore(chosen, file, say, incomplete=incomplete)
+
+
+def _restore(chosen: Settings, file: Path, say: Progress, *, incomplete: bool) -> Restored:
     if unfinished.settle(chosen) == "undone":
         sys.stderr.write("a restore that had not come to its end was undone first\n")
     _refuse_taken(chosen)
@@ -86,7 +91,7 @@ def _put(chosen: Settings, folder: Path, copy: str, note: Note, say: Progress) -
             faults.point(f"restore: {name} is in place")
         unfinished.on_disk(chosen.shared)
         os.sync()
-        installation.copy_ends(chosen.database_url, RESTORED)
+        installation.copy_ends(chosen.database_url, RESTORED, note.identity)
     except (TransferError, UnusableDatabaseError, OSError) as error:
         if _settled(chosen, error) != "finished":
             said = told_full(error, "nothing was put back", chosen.shared)

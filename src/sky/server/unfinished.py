@@ -3,23 +3,31 @@
 Decides: what a restore has done by what it wrote before (a note in the folder, and in the database whether
 the copy is whole): the database's word is the last step, so with it all is new and without it nothing is.
 Never: removes what was there before, since a restore begins only where nothing is. Follows: a daemon starts
-on neither half; the next restore undoes what the one before has left, and begins anew.
+on neither half; the next restore undoes what the one before has left, and begins anew. One that is under way
+is known by a lock, on whichever computer it is.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from sky.kit.clock import SECOND_US, SystemClock
 from sky.server.settings import Settings
 from sky.server.workspace import remove_dead
 from sky.store import installation, transfer
 
 NOTE = "restoring.json"
+LOCK = "restoring.lock"
 WORKING = ".restore-"
 """How the folder begins that a restore works in."""
 BESIDE = ("", "-wal", "-shm", "-journal")
@@ -39,6 +47,80 @@ class Note(msgspec.Struct, frozen=True):
 
 class UnfinishedError(Exception):
     """A restore has not ended; the message says what to do."""
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """The process that restores a file, and since when."""
+
+    file: str
+    host: str
+    pid: int
+    since_us: int
+
+
+@contextmanager
+def alone(chosen: Settings, file: Path) -> Generator[None]:
+    """No other process restores into the folder as long as the block runs, whichever computer it is on.
+
+    Raises UnfinishedError: one does.
+    """
+    path = chosen.shared / LOCK
+    held = _locked(path)
+    if held is None:
+        raise UnfinishedError(_told(chosen))
+    try:
+        me = Worker(str(file), socket.gethostname(), os.getpid(), SystemClock().now_us())
+        os.truncate(held, 0)
+        os.write(held, msgspec.json.encode(me))
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(held)
+
+
+def _locked(path: Path) -> int | None:
+    """The lock, held as long as that descriptor is open; None: another process has it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # whoever had it removed it at its end
+
+
+def under_way(chosen: Settings) -> str | None:
+    """Who restores into the folder now, since when, and what to do; None: nobody does."""
+    try:
+        descriptor = os.open(chosen.shared / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _told(chosen)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _told(chosen: Settings) -> str:
+    lock = chosen.shared / LOCK
+    try:
+        who = msgspec.json.decode(lock.read_bytes(), type=Worker)
+    except (msgspec.DecodeError, FileNotFoundError):  # it has just begun, or just ended
+        return f"a restore into {chosen.shared} is under way; wait for its end"
+    since = datetime.fromtimestamp(who.since_us / SECOND_US, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return (
+        f"a restore of {who.file} into {chosen.shared} is under way, since {since} UTC, by process {who.pid} "
+        f"on {who.host}; wait for its end, or end that process, and what it has begun is undone by the next "
+        f"restore. If that computer is gone for good, remove {lock} and restore again"
+    )
 
 
 def write(chosen: Settings, note: Note) -> None:
@@ -80,6 +162,9 @@ def refuse(chosen: Settings) -> bool:
     note = read(chosen)
     if note is None:
         return False
+    busy = under_way(chosen)
+    if busy is not None:
+        raise UnfinishedError(busy)
     if _is_whole(chosen, note):
         end(chosen)
         return True

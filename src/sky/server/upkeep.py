@@ -119,10 +119,11 @@ def _migrate(chosen: Settings, target: str) -> Done:
     with _nobody_serves(chosen), installation.copying_alone(url) as alone:
         if not alone:
             raise BackupError("something else is copied into that database now; wait for its end")
-        counts = transfer(chosen.database_url, url, _say, identity=installation.new_identity())
+        identity = installation.new_identity()
+        counts = transfer(chosen.database_url, url, _say, identity=identity)
         faults.point("migrate: rows are copied")
         _refuse_served(chosen.database_url)  # once more: what one has written meanwhile is not in the copy
-        identity = installation.copy_ends(url, MOVED)
+        installation.copy_ends(url, MOVED, identity)
     rows = sum(counts.values())
     said = f"{rows} rows of {len(counts)} tables are there, and the same; daemons are to use that one now"
     where = " and ".join(place.where for place in takeover.places(chosen))

@@ -181,8 +181,8 @@ def copy_begins(connection: sa.Connection, identity: str) -> None:
     _write(connection, Installation(identity, COPIED), "", 0, whole=False)
 
 
-def copy_ends(url: str, origin: str) -> str:
-    """The copy is whole, and an installation of its own; returns its name. What is written is on the disk.
+def copy_ends(url: str, origin: str, identity: str) -> None:
+    """The copy of that name is whole, and an installation of its own. What is written is on the disk.
 
     The keys of the loops are held by nobody: who held them were the original's daemons, and none is here.
     Raises UnusableDatabaseError.
@@ -190,12 +190,15 @@ def copy_ends(url: str, origin: str) -> str:
     with closing(_Writing(url)) as it:
         try:
             with it.engine.begin() as connection:
-                identity = str(connection.execute(sa.select(installation.c.identity)).scalar_one())
+                if named(connection) != (identity, False):
+                    raise UnusableDatabaseError(
+                        f"what was copied into {shown_url(url)} was removed, or ended, by something else "
+                        "meanwhile; see that nothing else copies into it, and begin anew"
+                    )
                 now_us = SystemClock().now_us()
                 _write(connection, Installation(identity, origin), _mark_of(connection), now_us)
                 connection.execute(sa.update(passes).values(holder=None, held_until_us=None))
                 faults.point("copy is not whole yet")
-            return identity
         except DBAPIError as error:
             raise _unusable(it.engine, error) from error
 
