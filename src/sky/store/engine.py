@@ -9,6 +9,7 @@ is alone: on SQLite by its own lock, on PostgreSQL by one that every transaction
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -19,6 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sky.domain.errors import Busy, SkyError, StorageFull
+from sky.store import unopened
 from sky.store.prepared import say
 from sky.store.tx import ConflictError
 
@@ -58,6 +60,10 @@ middle of one, or whose computer is gone, keeps all others from writing for no l
 READER_IDLE_MS = 300_000
 COPY_IDLE_MS = 3_600_000
 """The same for both ends of a copy, of which one waits for the other: until it has sorted a table, say."""
+SQLITE_KIND = 0xFF
+"""The part of SQLite's codes that says which kind of failure it was."""
+FILE = "sky_file"
+"""What a failure of SQLite carries with it: which file it was about."""
 UNREADABLE = "unreadable"
 """The one key of what is read where a row holds JSON that is none, so that its other columns can be."""
 UNREADABLE_CHARS_MAX = 200
@@ -154,12 +160,24 @@ def explain(error: DBAPIError) -> SkyError | ConflictError | None:
         return explain_code(code)
     if type(error.orig).__module__.startswith("psycopg"):  # no code: it was not the server who said it
         return Busy("the database does not answer; try again", after_s=1.0) if is_lost(error) else None
-    text = str(error.orig).lower()
-    if "locked" in text or "busy" in text:
-        return Busy("the database is held by another process; try again", after_s=1.0)
-    if "full" in text or "disk i/o" in text or "readonly" in text or "unable to open" in text:
-        return StorageFull("the disk that holds the database is full or read-only; nothing was written")
-    return None
+    return _explain_sqlite(error.orig)
+
+
+def _explain_sqlite(error: BaseException | None) -> SkyError | None:
+    match getattr(error, "sqlite_errorcode", 0) & SQLITE_KIND:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Busy("the database is held by another process; try again", after_s=1.0)
+        case sqlite3.SQLITE_FULL:
+            return StorageFull(
+                "the disk that holds the database is full: make room there; nothing was written"
+            )
+        case sqlite3.SQLITE_IOERR:
+            msg = f"the disk that holds the database is full, or fails ({error}); nothing was written"
+            return StorageFull(msg)
+        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            return unopened.why(getattr(error, FILE, None), str(error))
+        case _:
+            return None
 
 
 def is_lost(error: DBAPIError) -> bool:
@@ -218,7 +236,11 @@ def _tune_sqlite(engine: sa.Engine, begin: str, pragmas: Sequence[str]) -> None:
     def _begin(connection: sa.Connection) -> None:
         say(connection, begin)
 
-    del _connect, _begin  # registered; the names are for a reader of a trace
+    @event.listens_for(engine, "handle_error")
+    def _failed(context: sa.engine.ExceptionContext) -> None:
+        setattr(context.original_exception, FILE, engine.url.database)
+
+    del _connect, _begin, _failed  # registered; the names are for a reader of a trace
 
 
 NUL, INSTEAD_OF_NUL = "\x00", "\ufffd"

@@ -133,7 +133,7 @@ def _told(engine: sa.Engine) -> Generator[None]:
         shown = engine.url.render_as_string(hide_password=True)
         known = explain(error)
         if isinstance(known, StorageFull):
-            msg = f"the disk of {shown} is full, or cannot be written; make room there, and begin again"
+            msg = f"the copy into {shown} cannot be written: {known.message}; mend that, and begin again"
             raise TransferError(msg) from error
         msg = f"the copy into {shown} failed: {' '.join(str(error.orig).split())}"
         raise TransferError(msg) from error
