@@ -7,11 +7,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE
+from tests.disks import small_disk
 
 from sky.server.wiring import holder_of
 
@@ -46,6 +48,37 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "sky.db") in told
     assert "not a database" in told
     assert (tmp_path / "sky.db").read_bytes().startswith(b"no database")
+
+
+@pytest.mark.parametrize("name", ["blobs", "artifacts/incoming", "spool"])
+def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    told = refusal(tmp_path)
+    assert f"error: {tmp_path / name}" in told
+    assert "is in the way" in told
+    assert "move it away" in told
+
+
+@pytest.mark.parametrize("name", ["token", "daemon.new", "daemon.json"])
+def test_a_folder_where_a_file_should_be_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    told = refusal(tmp_path)
+    assert f"{tmp_path / name} is in the way" in told
+    assert "move it away" in told
+
+
+@pytest.mark.real
+def test_a_disk_without_room_and_one_that_takes_nothing_are_named(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "256k") as home:
+        with suppress(OSError), open(home / "much", "wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        full = refusal(home)
+        assert "room" in full
+        assert str(home) in full
+        subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True)
+        assert f"the state folder {home} cannot be used: Read-only file system" in refusal(home)
 
 
 def test_secrets_are_only_the_owners_and_never_half_written(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from sky.kit.version import VERSION
 from sky.providers.registry import standard
 from sky.reconcile.presence import Presence
 from sky.reconcile.status import Costs
-from sky.server import log, notify, prices, settings, tracing, unfinished, wiring
+from sky.server import log, notify, prices, settings, tracing, unfinished, unstarted, wiring
 from sky.server.catalogue import CatalogueError
 from sky.server.clock_memory import ClockMemory
 from sky.server.doors import Door, StartError, opened
@@ -80,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _WRONG_TO_START as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_RUNNING
+    except OSError as error:  # what serves has its errors in groups: this is one of the start
+        _log.debug("start.failed", exc_info=True)
+        sys.stderr.write(f"error: {unstarted.told(error, chosen.shared)}\n")
+        return EXIT_RUNNING
     return 0
 
 
@@ -109,6 +113,7 @@ def _raise_file_limit() -> None:
 
 _WRONG_TO_START = (
     StartError,
+    SkyError,
     SettingsError,
     KeysError,
     UnusableDatabaseError,
@@ -220,6 +225,9 @@ def _owned(home: Path) -> Generator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            msg = f"{home / 'daemon.lock'} cannot be locked: {error.strerror}; set SKY_HOME to a local folder"
+            raise StartError(msg) from error
         msg = f"a daemon already runs for {home}; see `sky server status`, or set SKY_HOME to another folder"
         raise StartError(msg) from error
     try:
