@@ -178,6 +178,37 @@ def test_a_rank_that_fails_or_dies_lets_the_others_go(torches: sky.Compute) -> N
     assert [one["sum"] for one in again] == [6.0, 6.0]
 
 
+@sky.function
+def has_the_first_rank_refuse_its_next_group() -> int:
+    import torch.distributed as dist
+
+    form = dist.init_process_group
+
+    def refuse(*_args: Any, **_more: Any) -> None:
+        dist.init_process_group = form
+        raise ConnectionError("not this time")
+
+    if dist.get_rank() == 0:
+        dist.init_process_group = refuse
+    return os.getpid()
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_where_a_group_was_not_formed_no_other_one_is(daemon: Any) -> None:
+    plugin = sky.plugins.Torch(install=False, timeout=RANKS_S)
+    image = nodes_with(torch_folder())
+    with sky.Compute(
+        nodes=2, concurrency=1, plugins=[plugin], image=image, url=daemon.url, quiet=True
+    ) as compute:
+        before = has_the_first_rank_refuse_its_next_group() @ compute
+        with pytest.raises((ConnectionError, RuntimeError, sky.TaskFailed)):
+            reduced(1.0) @ compute
+        again = reduced(2.0) @ compute
+        assert [one["sum"] for one in again] == [6.0, 6.0]
+        assert not set(before) & set(has_the_first_rank_refuse_its_next_group() @ compute)
+
+
 # ── jax ─────────────────────────────────────────────────────────────────────────────────────────
 
 STAND_IN = """

@@ -43,6 +43,12 @@ PEERS_VARIABLE = b"SKYWARD_PEERS"
 """Where functions written for the published client library find the addresses of all nodes, by rank."""
 _handler_of: Callable[[int], Any] = vars(signal)["_signal"].getsignal
 """``signal.getsignal`` without making a member of an enumeration of each answer: a microsecond a signal."""
+_spoiled: list[str] = []
+
+
+def spoil(why: str) -> None:
+    """Have no other call begin in this process: what ``why`` tells cannot be put back."""
+    _spoiled.append(why)
 
 
 def _variables() -> Mapping[bytes, bytes]:
@@ -81,6 +87,8 @@ class Order:
 
     def restore(self) -> str | None:
         """Put back what was changed. What cannot be, if anything: no other call may begin here then."""
+        if _spoiled:
+            return _spoiled[0]
         try:
             return self._interpreter() or self._process()
         except (OSError, TypeError, ValueError) as error:

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from sky.agent.meeting import Meeting, listener_at
+from sky.agent.order import spoil
 from sky.kit.context import CallContext
 from sky.wire.plugins import Jax, Plugin, Torch, parse
 
@@ -102,6 +103,12 @@ def _torch(plugin: Torch, part: Part) -> Generator[None, None, None]:
                         backend, store=store, rank=part.place, world_size=part.size, timeout=limit
                     )
                     yield
+            except BaseException:
+                if not dist.is_initialized():
+                    # torch counts a group that came to nothing, here but not in a process that is new: the
+                    # next group's ranks would look for each other under different names.
+                    spoil("its ranks did not become a group of torch")
+                raise
             finally:
                 # The user's code may have destroyed it, or formed another.
                 if dist.is_initialized():
