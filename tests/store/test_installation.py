@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.databases import server
 from tests.disks import small_disk
 
 from sky.store import installation
@@ -39,3 +40,29 @@ def test_a_copy_in_another_folder_is_one_and_a_renamed_folder_is_none(tmp_path: 
     assert installation.begin(f"sqlite:///{tmp_path / 'moved' / 'sky.db'}") == first
     shutil.copytree(tmp_path / "moved", tmp_path / "copy")
     assert installation.begin(f"sqlite:///{tmp_path / 'copy' / 'sky.db'}").origin == COPIED
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("first", ["sky", "narrow"])
+def test_roles_of_which_one_sees_less_of_a_postgresql_are_one_installation(first: str) -> None:
+    url = server().empty()
+    name = url.rpartition("/")[2]
+    for sql in (
+        f"CREATE ROLE narrow_{name} LOGIN",
+        "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO narrow_{name}",
+    ):
+        server().do(sql, name)
+    urls = {"sky": url, "narrow": url.replace("sky@", f"narrow_{name}@")}
+    order = [urls.pop(first), *urls.values()]
+    one = installation.begin(order[0])
+    assert one.origin == FIRST
+    for each in (*reversed(order), *order):
+        assert installation.begin(each) == one
+        assert installation.peek(each) == one
+    [(mark,)] = server().do("SELECT database_mark FROM installation", name)
+    assert " of " in str(mark), "and by what the one of them sees, a copy is known"
+    copied = f"{name}_copied"
+    server().do(f"CREATE DATABASE {copied} TEMPLATE {name}")
+    for each in order:
+        assert installation.begin(each.replace(f"/{name}", f"/{copied}")).identity != one.identity

@@ -28,7 +28,7 @@ from sky.store.schema_users import installation
 FIRST, RESTORED, MOVED, COPIED = "first", "restored", "moved", "copied"
 """Where a name comes from: a first start, a restore, a move, or that the database was copied by hand."""
 UNNAMED = "without a name"
-BORN = " born "
+BORN, OF = " born ", " of "
 COPY_LOCK = 7_590_759_076
 """The advisory lock of PostgreSQL that a copy into a database holds until it has ended."""
 
@@ -76,6 +76,8 @@ def who(connection: sa.Connection, now_us: int) -> Installation:
         told = {"before": row.identity, "was": row.database_mark, "here": here}
         _log.warning("installation.copied", identity=copy.identity, **told)
         return copy
+    if len(here) > len(row.database_mark):  # who asks now may see more of it
+        connection.execute(sa.update(installation).values(database_mark=here))
     return Installation(row.identity, row.origin, row.made_us)
 
 
@@ -221,10 +223,11 @@ def _write(
 
 
 def _same(before: str, here: str) -> bool:
-    """Whether two marks are one database's. When it was made counts where both tell it: a system that begins
-    to tell it makes no copy."""
-    (was, _, born), (now, _, made) = before.partition(BORN), here.partition(BORN)
-    return was == now and (born == made or not (born and made))
+    """Whether two marks are one database's. When it was made, and in which cluster it is, counts where both
+    tell it: a system that begins to tell it makes no copy, and neither does a role that may not ask."""
+    more = OF if here.startswith("database") else BORN
+    (was, _, one), (now, _, other) = before.partition(more), here.partition(more)
+    return was == now and (one == other or not (one and other))
 
 
 def _mark_of(connection: sa.Connection) -> str:
@@ -241,6 +244,6 @@ def _mark_of(connection: sa.Connection) -> str:
     number = own.scalar_one()
     allowed = sa.text("SELECT has_function_privilege('pg_control_system()', 'execute')")
     if not connection.execute(allowed).scalar():
-        return f"database {number}"
+        return f"database {number}"  # of which cluster, this role may not ask
     cluster = connection.execute(sa.text("SELECT system_identifier FROM pg_control_system()")).scalar_one()
-    return f"database {number} of {cluster}"
+    return f"database {number}{OF}{cluster}"
