@@ -13,10 +13,12 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 import sky
 from sky import errors
@@ -59,7 +61,7 @@ def nothing_left(daemon: Any) -> Iterator[None]:
     """Whatever the test does, no compute more than before is there afterwards."""
     before = live_computes(daemon.url)
     yield
-    assert live_computes(daemon.url) == before
+    assert live_computes(daemon.url) <= before
 
 
 def test_an_address_where_nobody_answers_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,29 +158,39 @@ def test_a_cell_that_opens_may_be_run_again(daemon: Any) -> None:
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
 
 
-ENDS = {"it ends": (60, "pass"), "it is killed": (5, "os.kill(os.getpid(), signal.SIGKILL)")}
+ENDS = {"it ends": "pass", "it is killed": "os.kill(os.getpid(), signal.SIGKILL)"}
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_kernel_that_never_closed_it_has_its_machines_again(
     daemon: Any, capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
-    lease_s, how = ENDS[end]
     cell = f"""
         import os, signal, sky
-        from sky.client import lease
 
-        lease.LEASE_S = {lease_s}
         machines = sky.Compute(name="kernel", url={daemon.url!r}, quiet=True).open()
         print(machines.id, flush=True)
-        {how}
+        {ENDS[end]}
     """
     kernel = [sys.executable, "-c", textwrap.dedent(cell)]
     before = subprocess.run(kernel, capture_output=True, text=True, check=False, timeout=100)
-    with sky.Compute(name="kernel", url=daemon.url, delete_on_exit=True) as machines:
-        assert machines.id == before.stdout.strip(), before.stderr
-    waited = "its holder on this computer is gone" in capsys.readouterr().err
-    assert waited == (end == "it is killed")
+    http, said = Http(daemon.url), [""]
+    holder = http.send(calls.get_compute("kernel")).lease.owner
+
+    def waits() -> bool:
+        said[0] += capsys.readouterr().err
+        return "its holder on this computer is gone" in said[0]
+
+    again = sky.Compute(name="kernel", url=daemon.url, delete_on_exit=True)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(again.open)
+        if end == "it is killed":
+            until(waits, "it is said that the holder is gone", 60)
+            http.send(calls.release_lease("kernel", holder))  # which its lapse does, a minute after
+        opening.result(100)
+    with contextlib.closing(again):
+        assert again.id == before.stdout.strip(), before.stderr
+    assert waits() == (end == "it is killed")
 
 
 def test_what_a_compute_of_that_name_does_not_have_is_told(
@@ -415,7 +427,7 @@ def test_ctrl_c_once_while_leaving_does_not_stop_that(
     assert Http(daemon.url).send(calls.get_compute(name)).status.state == "deleted"
 
 
-@pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.15, 0.4, 0.8])
+@pytest.mark.parametrize("moment_s", [0.0, 0.1, 0.5])
 def test_ctrl_c_before_it_is_ready_leaves_nothing(
     daemon: Any, tmp_path: Path, nothing_left: None, moment_s: float
 ) -> None:
