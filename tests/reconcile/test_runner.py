@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -290,7 +291,9 @@ async def test_a_pass_whose_failure_cannot_be_noted_is_told_and_stays_due(
     desk: Desk, logs: list[structlog.typing.EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: str) -> None:
-        raise OperationalError("COMMIT", None, Exception("database or disk is full"))
+        failed = sqlite3.OperationalError("database or disk is full")
+        failed.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise OperationalError("COMMIT", None, failed)
 
     await desk.touch("outer/1")
     monkeypatch.setattr("sky.store.db.faults.point", full)

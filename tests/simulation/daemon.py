@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 HERE: contextvars.ContextVar[Daemon | None] = contextvars.ContextVar("daemon", default=None)
 FORGETS = 0.1
 """How many of the daemons that start look for what is old, which costs more than all else at a start."""
-NOT_NOW = "database is locked", "database or disk is full"
+NOT_NOW = (
+    (sqlite3.SQLITE_BUSY, "database is locked"),
+    (sqlite3.SQLITE_FULL, "database or disk is full"),
+)
 
 
 def token_of(node_id: str) -> str:
@@ -228,5 +231,7 @@ def at_point(name: str) -> None:
     world = here.world
     if name == "before commit" and world.chance(world.faults.disk):
         world.failed_s = world.loop.time()
-        text = world.random.choice(NOT_NOW)
-        raise sqlalchemy.exc.OperationalError("COMMIT", {}, sqlite3.OperationalError(text))
+        code, text = world.random.choice(NOT_NOW)
+        failed = sqlite3.OperationalError(text)
+        failed.sqlite_errorcode = code
+        raise sqlalchemy.exc.OperationalError("COMMIT", {}, failed)

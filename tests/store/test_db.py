@@ -170,7 +170,9 @@ async def test_who_attends_is_told_when_the_commit_failed(db: Database, monkeypa
 
     def full(name: str) -> None:
         if name == "before commit":
-            raise sa.exc.OperationalError("COMMIT", None, sqlite3.OperationalError("disk is full"))
+            failed = sqlite3.OperationalError("database or disk is full")
+            failed.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise sa.exc.OperationalError("COMMIT", None, failed)
 
     monkeypatch.setattr("sky.store.db.faults.point", full)
     with pytest.raises(StorageFull):
