@@ -24,6 +24,20 @@ from sky.server.workspace import ALIVE, UNLOCKED_S, workspace
 from sky.store.migrate import upgrade
 
 Entry = tuple[tarfile.TarInfo, bytes]
+SYNCED = """
+import os, sys
+from sky.server import upkeep
+
+def sync(descriptor, really=os.fsync):
+    there = os.readlink(f"/proc/self/fd/{descriptor}")
+    really(descriptor)
+    if os.path.isdir(there):
+        names = [name for name in os.listdir(there) if not name.startswith(".")]
+        print("synced", there, "with", names, file=sys.stderr)
+
+os.fsync = sync
+sys.exit(upkeep.main())
+"""
 
 
 def upkeep(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -307,3 +321,18 @@ def test_what_is_no_file_is_not_left_out_in_silence(tmp_path: Path) -> None:
         pytest.raises(BackupError, match="is no file"),
     ):
         Writing(archive).add_folder(pipe.parent, "blobs")
+
+
+def test_a_backup_is_called_made_once_its_name_is_on_the_disk(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "backups" / "sky.tar"
+    file.parent.mkdir()
+    command = [sys.executable, "-c", SYNCED, "--home", str(home), "backup", str(file)]
+    made = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+        env={**os.environ, "SKY_DATABASE": ""},
+    )
+    assert made.stderr.splitlines()[-1] == f"synced {file.parent} with ['sky.tar']"

@@ -24,7 +24,7 @@ from typing import Any
 from sky.domain.errors import Busy
 from sky.kit import faults
 from sky.kit.clock import SECOND_US
-from sky.server import elsewhere, log, takeover
+from sky.server import elsewhere, log, takeover, unfinished
 from sky.server.archive import BUCKETS, DATABASE, FOLDERS, HALF, SECRETS, BackupError, Writing, told_full
 from sky.server.elsewhere import LackingError
 from sky.server.restoring import restore
@@ -173,6 +173,7 @@ def _written(chosen: Settings, file: Path) -> Done:
         _ensure_free(file)
         faults.point("backup: written, not named")
         fresh.replace(file)
+        unfinished.on_disk(file.absolute().parent)
         outside = tuple(elsewhere.told(f"sqlite:///{copy}", places))
     size = file.stat().st_size
     said = f"{file}: {size} bytes, compared with its source; keep it safe, it has the keys"
