@@ -23,7 +23,7 @@ from sky.providers.base import AgainLater, AgentSetup, Context, LaunchOrder, Pro
 from sky.providers.contract import ProviderContract
 from sky.providers.kubernetes import api as api_module
 from sky.providers.kubernetes.config import KubernetesConfig, Toleration
-from sky.providers.kubernetes.provider import KIND
+from sky.providers.kubernetes.kind import KIND
 
 DAEMON = "http://daemon.example:46580"
 

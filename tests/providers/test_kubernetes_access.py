@@ -23,8 +23,8 @@ from sky.kit.clock import SECOND_US, ManualClock, SystemClock
 from sky.providers.base import AgainLater, Context, Provider, Refused, Setup
 from sky.providers.kubernetes import access as accesses
 from sky.providers.kubernetes.config import KubernetesConfig, Size, Toleration
+from sky.providers.kubernetes.kind import KIND
 from sky.providers.kubernetes.offers import accelerator_name, quantity
-from sky.providers.kubernetes.provider import KIND
 from sky.providers.kubernetes.tokens import Tokens
 
 

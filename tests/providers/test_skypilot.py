@@ -39,7 +39,7 @@ from sky.providers.registry import standard
 from sky.providers.skypilot import handle, shape
 from sky.providers.skypilot import provider as module
 from sky.providers.skypilot.config import Size, SkypilotConfig
-from sky.providers.skypilot.provider import KIND
+from sky.providers.skypilot.kind import KIND
 
 DAEMON = "http://daemon.example:46580"
 TOKEN = "the-token-of-the-node"

@@ -41,8 +41,8 @@ from sky.providers.skypilot import handle
 from sky.providers.skypilot.api import Access, Api, calling, headers_of
 from sky.providers.skypilot.clusters import Names
 from sky.providers.skypilot.config import SIZES, SkypilotConfig
+from sky.providers.skypilot.kind import KIND
 from sky.providers.skypilot.offers import offers_of
-from sky.providers.skypilot.provider import KIND
 from sky.providers.skypilot.task import launch_body
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

@@ -8,10 +8,10 @@ our own reference; an answer that was lost is had by asking once more.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
 from sky.domain.money import usd_text
@@ -78,13 +78,14 @@ class Bridge:
     async def _ask(self, path: str, question: msgspec.Struct | None, shape: type[Shape]) -> Shape:
         if self._url is None:
             raise Unavailable("no console is configured (setting console_url)")
+        await asyncio.to_thread(importlib.import_module, "aiohttp")
         try:
             async with asyncio.timeout(self.timeout_s), self._turns:
                 status, body = await self._post(self._url + path, question)
         except TimeoutError:
             raise Unavailable(f"no answer within {self.timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unavailable(f"{type(error).__name__}: {error}"[:REASON_CHARS_MAX]) from error
+        except (OSError, ValueError) as error:
+            raise _unavailable(error) from error
         if status != 200:
             raise Unavailable(f"it answered with status {status}")
         try:
@@ -93,20 +94,31 @@ class Bridge:
             raise Unavailable(f"its answer cannot be read: {error}"[:REASON_CHARS_MAX]) from error
 
     async def _post(self, url: str, question: msgspec.Struct | None) -> tuple[int, bytes]:
+        import aiohttp
+
         headers = {
             "authorization": f"Bearer {self._token}",
             "content-type": "application/json",
             "user-agent": USER_AGENT,
         }
         body: Any = b"{}" if question is None else msgspec.json.encode(question)
-        async with (
-            aiohttp.ClientSession(trust_env=False) as session,
-            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
-        ):
-            content = await read_up_to(answer.content, ANSWER_BYTES_MAX + 1)
-            if len(content) > ANSWER_BYTES_MAX:
-                raise ValueError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
-            return answer.status, content
+        try:
+            async with (
+                aiohttp.ClientSession(trust_env=False) as session,
+                session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+            ):
+                content = await read_up_to(answer.content, ANSWER_BYTES_MAX + 1)
+                if len(content) > ANSWER_BYTES_MAX:
+                    raise ValueError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
+                return answer.status, content
+        except TimeoutError:
+            raise
+        except aiohttp.ClientError as error:
+            raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> Unavailable:
+    return Unavailable(f"{type(error).__name__}: {error}"[:REASON_CHARS_MAX])
 
 
 def _path(reference: str, verb: str) -> str:

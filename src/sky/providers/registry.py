@@ -21,9 +21,9 @@ from sky.providers.aws.provider import AwsProvider
 from sky.providers.base import Context, Kind, Provider, Refused, Setup
 from sky.providers.container.provider import ContainerProvider
 from sky.providers.fake.provider import FakeProvider, separate_worlds
-from sky.providers.kubernetes import provider as kubernetes
+from sky.providers.kubernetes import kind as kubernetes
 from sky.providers.local.provider import LocalProvider
-from sky.providers.skypilot import provider as skypilot
+from sky.providers.skypilot import kind as skypilot
 from sky.providers.ssh.provider import SshProvider
 
 ENTRY_POINTS = "skyfleet.providers"

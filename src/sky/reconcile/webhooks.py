@@ -7,11 +7,12 @@ sent again after a crash, under the same id.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import asyncio
+import importlib
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sky.kit.clock import SECOND_US, Clock
 from sky.reconcile.passes import Done, OuterLoop
-from sky.reconcile.sender import Sender, Sent
 from sky.reconcile.turns import AT_ONCE_MAX, Turns
 from sky.store.db import Database
 from sky.store.rows import webhooks as rows
@@ -20,6 +21,9 @@ from sky.store.tx import Tx
 from sky.verbs import webhooks as verbs
 from sky.wire import jobs as wire
 from sky.wire.webhooks import payload
+
+if TYPE_CHECKING:
+    from sky.reconcile.sender import Sent
 
 RETRY_S = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """How long after each try that failed the next one comes: ten tries over about three days."""
@@ -39,7 +43,6 @@ class Webhooks(OuterLoop):
         self._db = db
         self._clock = clock
         self._sealing = sealing
-        self._sender = Sender(loopback=sealing.loopback)
         self._turns = Turns()
 
     async def look(self, key_id: str) -> Done:
@@ -79,7 +82,11 @@ class Webhooks(OuterLoop):
         )
         secrets = verbs.signing(webhook["secrets"], self._sealing, now_us)
         body = payload(event, delivery["event_seq"])
-        return await self._sender.send(webhook["url"], event.id, now_us // SECOND_US, body, secrets)
+        await asyncio.to_thread(importlib.import_module, "aiohttp")
+        from sky.reconcile.sender import Sender
+
+        sender = Sender(loopback=self._sealing.loopback)
+        return await sender.send(webhook["url"], event.id, now_us // SECOND_US, body, secrets)
 
 
 def _spread(tx: Tx, webhook_id: str) -> Row | None:

@@ -6,10 +6,13 @@ cluster. Follows: a wrong value is refused with its path when the provider is ad
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from sky.providers.base import Capabilities
 
 Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Label = Annotated[str, Meta(min_length=1, max_length=317)]
@@ -17,6 +20,19 @@ Value = Annotated[str, Meta(max_length=63)]
 Usd = Annotated[float, Meta(ge=0, le=1_000_000)]
 Text = Annotated[str, Meta(min_length=1, max_length=512)]
 DAY_S = 86_400
+KIND = "kubernetes"
+CREDENTIALS = ("kubeconfig",)
+OFFERS_TTL_SECONDS = 30
+CAPABILITIES = Capabilities(
+    volumes=False,
+    apt=True,
+    base_image=True,
+    clustering=True,
+    includes=True,
+    settle_seconds=5.0,
+    can_tell_death=True,
+)
+WITH_DISKS = replace(CAPABILITIES, keeps_disks=True, disk_setting="disk_gb")
 
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -22,8 +22,9 @@ from sky.kit import faults
 from sky.kit.addresses import is_loopback
 from sky.kit.clock import SECOND_US
 from sky.providers import bootstrap
-from sky.providers.base import AgainLater, Capabilities, Kind, LaunchOrder, Machine, Provider, Refused, Setup
+from sky.providers.base import AgainLater, Capabilities, LaunchOrder, Machine, Refused, Setup
 from sky.providers.kubernetes import access as accesses
+from sky.providers.kubernetes import config as configs
 from sky.providers.kubernetes import manifests, reading, relay
 from sky.providers.kubernetes import tunnel as tunnels
 from sky.providers.kubernetes.api import Api, Conflict, calling, laying, part
@@ -44,19 +45,11 @@ _ALL_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 class KubernetesProvider:
     """One namespace of one cluster."""
 
-    kind: ClassVar[str] = "kubernetes"
-    credential_fields: ClassVar[tuple[str, ...]] = ("kubeconfig",)
-    offers_ttl_seconds: ClassVar[int] = 30
+    kind: ClassVar[str] = configs.KIND
+    credential_fields: ClassVar[tuple[str, ...]] = configs.CREDENTIALS
+    offers_ttl_seconds: ClassVar[int] = configs.OFFERS_TTL_SECONDS
     config_fields: ClassVar[type[msgspec.Struct]] = KubernetesConfig
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        volumes=False,
-        apt=True,
-        base_image=True,
-        clustering=True,
-        includes=True,
-        settle_seconds=5.0,
-        can_tell_death=True,
-    )
+    capabilities: ClassVar[Capabilities] = configs.CAPABILITIES
 
     def __init__(self, setup: Setup) -> None:
         config = setup.config
@@ -331,24 +324,4 @@ class KubernetesProvider:
 class KubernetesWithDisks(KubernetesProvider):
     """A cluster whose provider says how large disks are: they stay when their machines go."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        volumes=False,
-        apt=True,
-        base_image=True,
-        clustering=True,
-        includes=True,
-        settle_seconds=5.0,
-        can_tell_death=True,
-        keeps_disks=True,
-        disk_setting="disk_gb",
-    )
-
-
-def _create(setup: Setup) -> Provider:
-    """Each provider keeps disks or not, as its settings say."""
-    config = setup.config
-    keeps = isinstance(config, KubernetesConfig) and config.disk_gb is not None
-    return KubernetesWithDisks(setup) if keeps else KubernetesProvider(setup)
-
-
-KIND = Kind.of(KubernetesWithDisks, _create)
+    capabilities: ClassVar[Capabilities] = configs.WITH_DISKS

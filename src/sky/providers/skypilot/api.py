@@ -19,6 +19,7 @@ import aiohttp
 
 from sky.providers.answers import whole
 from sky.providers.base import AgainLater, ProviderError, Refused
+from sky.providers.skypilot.config import CREDENTIALS
 from sky.providers.skypilot.failure import CANCELLED, clean, failure
 from sky.providers.skypilot.shape import Item, every, many, mapping, number, parsed, text
 
@@ -36,7 +37,6 @@ ACTIVE: Final = frozenset({"PENDING", "WAITING", "RUNNING"})
 LAUNCH, STOP, DOWN = "sky.launch", "sky.stop", "sky.down"
 _FIELDS: Final = ("request_id", "name", "status", "cluster_name", "status_msg", "created_at")
 Query = Sequence[tuple[str, str]]
-CREDENTIALS: Final = ("token", "username", "password", "cookies")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ type by itself; what is set here narrows its choice.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+
+from sky.providers.base import Capabilities
 
 Url = Annotated[str, Meta(pattern=r"^https?://[^@\s]+$", max_length=500)]
 Infra = Annotated[
@@ -19,6 +22,11 @@ Infra = Annotated[
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Word = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?$")]
 Usd = Annotated[float, Meta(ge=0, le=100_000)]
+KIND = "skypilot"
+CREDENTIALS = ("token", "username", "password", "cookies")
+OFFERS_TTL_SECONDS = 1_800
+CAPABILITIES = Capabilities(settle_seconds=5.0)
+WITH_DISKS = replace(CAPABILITIES, keeps_disks=True, spot_keeps_disks=False, disk_setting="keep_disks")
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,15 +22,14 @@ from sky.kit.addresses import is_loopback
 from sky.providers.base import (
     AgainLater,
     Capabilities,
-    Kind,
     LaunchOrder,
     Machine,
-    Provider,
     ProviderError,
     Refused,
     Setup,
 )
 from sky.providers.skypilot import api as calls
+from sky.providers.skypilot import config as configs
 from sky.providers.skypilot.clusters import Cluster, Names, clusters_of, machine_of, node_of
 from sky.providers.skypilot.config import SkypilotConfig
 from sky.providers.skypilot.offers import listed, offers_of
@@ -51,11 +50,11 @@ _log = structlog.get_logger(__name__)
 class SkypilotProvider:
     """One server. What it remembers is only which of its requests it has not told the end of yet."""
 
-    kind: ClassVar[str] = "skypilot"
-    credential_fields: ClassVar[tuple[str, ...]] = calls.CREDENTIALS
-    offers_ttl_seconds: ClassVar[int] = 1_800
+    kind: ClassVar[str] = configs.KIND
+    credential_fields: ClassVar[tuple[str, ...]] = configs.CREDENTIALS
+    offers_ttl_seconds: ClassVar[int] = configs.OFFERS_TTL_SECONDS
     config_fields: ClassVar[type[msgspec.Struct]] = SkypilotConfig
-    capabilities: ClassVar[Capabilities] = Capabilities(settle_seconds=5.0)
+    capabilities: ClassVar[Capabilities] = configs.CAPABILITIES
 
     def __init__(self, setup: Setup) -> None:
         config = setup.config
@@ -325,12 +324,7 @@ class SkypilotProvider:
 class SkypilotWithDisks(SkypilotProvider):
     """A server whose provider keeps disks: a cluster is stopped, and started for the next node."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        settle_seconds=5.0,
-        keeps_disks=True,
-        spot_keeps_disks=False,
-        disk_setting="keep_disks",
-    )
+    capabilities: ClassVar[Capabilities] = configs.WITH_DISKS
 
 
 _ENDS: Final = frozenset({calls.STOP, calls.DOWN})
@@ -341,13 +335,3 @@ def _asked_for(launch: calls.Asked, tag: str) -> Machine:
     binding = {"cluster": launch.cluster, "request": launch.id}
     said = launch.said or "SkyPilot has not begun with it yet"
     return Machine(id=launch.cluster, tag=tag, state="pending", reason=said, binding=binding)
-
-
-def _create(setup: Setup) -> Provider:
-    """Each provider keeps disks or not, as its settings say."""
-    config = setup.config
-    keeps = isinstance(config, SkypilotConfig) and config.keep_disks
-    return SkypilotWithDisks(setup) if keeps else SkypilotProvider(setup)
-
-
-KIND = Kind.of(SkypilotWithDisks, _create)
