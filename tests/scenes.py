@@ -311,18 +311,51 @@ def at_amazon(stage: Stage) -> Iterator[Typist]:
         yield typist
 
 
+FORWARDED = "ssh -N -L /run/user/1000/far.sock:/run/podman/podman.sock operator@far.example"
+
+
 @scene("docs/providers/container.md")
 def with_containers(stage: Stage) -> Iterator[Typist]:
     engine.missing_is_told()
     cert, _ = stage.certificate()
     (stage.folder / "ca.pem").write_text(cert.read_text())
-    with tempfile.TemporaryDirectory(prefix="sky-run-") as run, stage.alone() as typist:
+    key = make_key(stage.folder / "key")
+    with (
+        tempfile.TemporaryDirectory(prefix="sky-run-") as run,
+        serving(Sshd(stage.folder / "host", key)) as host,
+        stage.alone() as typist,
+    ):
         podman = engine.configured(stage.folder, Path(run), f"127.0.0.1:{free_port()}")
         socket = Path(run, "podman.sock")
         with container_engine.served(stage.folder, podman, socket):
+            typist.stands[FORWARDED] = forwarded(host, Path(run, "far.sock"), socket)
             typist.stands["--kind container"] = f"--kind container --config engine=unix://{socket}"
             typist.stands[f"--config engine=unix://{socket} --config engine=tcp"] = "--config engine=tcp"
             yield typist
+
+
+def forwarded(host: Sshd, here: Path, there: Path) -> str:
+    """The line that forwards a socket until it is interrupted, as one that ends with its host, and a use."""
+    known = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -i {host.key} -p {host.port}"
+    forward = f"ssh -f -N {known} -o ExitOnForwardFailure=yes -L {here}:{there} root@{host.address}"
+    return f"{forward} >/dev/null 2>&1\ncurl --silent --unix-socket {here} http://engine/_ping"
+
+
+@scene("docs/proof.md")
+def with_histories(stage: Stage) -> Iterator[Typist]:
+    typist = stage.shared()
+    typist.stands["scripts/soak"] = str(ROOT / "scripts/soak")
+    yield typist
+
+
+@scene("docs/from/skyward.md")
+def with_a_cloud(stage: Stage) -> Iterator[Typist]:
+    typist = stage.shared()
+    typist.sky("provider", "add", "cloud", "--kind", "local").check()
+    typist.stands["import sky\n"] = "import sky\n\n@sky.function\ndef train(epochs):\n    return epochs\n"
+    typist.stands['"cloud", accelerator="A100"'] = '"cloud"'
+    yield typist
+    typist.sky("provider", "remove", "cloud", "--yes").check()
 
 
 @scene("docs/providers/kubernetes.md")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -322,3 +324,25 @@ def test_the_command_prints_all_that_a_daemon_needs(tmp_path_factory: pytest.Tem
             running.stop()
             process.terminate()
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_the_command_opens_an_account_that_a_daemon_with_what_it_prints_sells_to(tmp_path: Path) -> None:
+    command = [*DIES_WITH_US, sys.executable, "-m", "sky.cli.main", "console", "--account", "acme=100"]
+    console = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    assert console.stdout is not None
+    try:
+        told = [console.stdout.readline() for _ in range(3)]
+        settings = dict(word.split("=", 1) for word in told[1].split())
+        [(name, key)] = re.findall(r"^account (\w+): (\S+)$", told[2], re.MULTILINE)
+        running = RunningDaemon(tmp_path, free_port(), environment={**SETTINGS, **settings})
+        running.start()
+        try:
+            balance = Customer(Shop(running.url).http, key, name)("GET", "/balance")
+        finally:
+            running.stop()
+        assert (name, balance.status_code, balance.json()["available_usd"]) == ("acme", 200, "100.000000")
+        console.send_signal(signal.SIGINT)
+        assert console.wait(DEADLINE_S) == 0
+    finally:
+        console.kill()
+        console.wait()

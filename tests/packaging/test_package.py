@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -17,6 +18,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
+import uv
 from tests.packaging.conftest import ROOT, Dist, clean, run
 
 from sky.kit.version import VERSION
@@ -82,6 +84,12 @@ def test_the_metadata_say_what_it_is(dist: Dist) -> None:
     assert set(said.get_all("Provides-Extra", [])) == set(extras)
     [everything] = extras["all"]
     assert everything == f"skyfleet[{','.join(sorted(set(extras) - {'all'}))}]"
+
+
+def test_the_wheel_runs_a_command_once_without_being_installed(dist: Dist, tmp_path: Path) -> None:
+    tools = clean(UV_TOOL_DIR=str(tmp_path / "tools"), UV_PYTHON=sys.executable)
+    done = run(uv.find_uv_bin(), "tool", "run", "--from", dist.wheel, "sky", "--version", env=tools)
+    assert (done.returncode, done.stdout) == (0, f"sky {VERSION}\n"), done.stderr
 
 
 def test_every_extra_that_is_named_exists() -> None:
