@@ -21,6 +21,7 @@ from sky.server.archive import BackupError, Writing, take_out
 from sky.server.restoring import restore
 from sky.server.settings import load
 from sky.server.workspace import ALIVE, UNLOCKED_S, workspace
+from sky.store import installation
 from sky.store.migrate import upgrade
 
 Entry = tuple[tarfile.TarInfo, bytes]
@@ -290,6 +291,54 @@ def test_what_came_while_it_was_taken_out_is_not_written_over(
         faults.watch(None)
     assert [path.name for path in others.iterdir()] == ["token"], "and nothing says that a restore was begun"
     assert (others / "token").read_text() == "of another home"
+
+
+def test_a_restore_that_is_whole_says_so_whatever_fails_then(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKY_DATABASE", "")
+    with sqlite3.connect(home / "sky.db") as connection:
+        connection.execute("INSERT INTO counters (name, value) VALUES ('one', 1), ('other', 2)")
+    connection.close()
+    file = tmp_path / "sky.tar"
+    assert upkeep(home, "backup", str(file)).returncode == 0
+
+    def fail(name: str) -> None:
+        if name == "copy is whole":
+            raise OSError("the answer was lost")
+
+    faults.watch(fail)
+    try:
+        back = restore(load({"home": str(tmp_path / "home")}), file, lambda *_: None, incomplete=False)
+    finally:
+        faults.watch(None)
+    assert back.rows == 2
+    assert not (tmp_path / "home" / "restoring.json").exists()
+
+
+def test_a_takeover_says_of_each_place_whose_it_was(home: Path) -> None:
+    installation.begin(f"sqlite:///{home / 'sky.db'}")
+    blobs, artifacts = home / "blobs", home / "artifacts"
+
+    def said(*words: str) -> list[str]:
+        done = upkeep(home, "takeover", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()[1:]
+
+    free = f"{artifacts} is nobody's; its next daemon makes it its own, and so does a takeover"
+    assert said("--dry-run") == [f"{blobs} would become its own; until now, it carried no mark", free]
+    took = f"{artifacts} is its own; until now, it carried no mark"
+    assert said() == [f"{blobs} is its own; until now, it carried no mark", took]
+    (blobs / "installation.json").write_bytes(b"{")
+    own = f"{artifacts} is its own already"
+    assert said() == [f"{blobs} is its own; until now, somebody had it whose mark cannot be read", own]
+    (blobs / "installation.json").write_bytes(b'{"installation": "ins_other", "since_us": 1}')
+    assert said() == [
+        f"{blobs} is its own; until now, the installation ins_other had it",
+        own,
+        "whoever had that removes nothing there now; stop it, or give it a place of its own",
+    ]
+    assert said() == [f"{blobs} is its own already", own]
 
 
 def test_only_what_dead_ones_left_is_removed(tmp_path: Path) -> None:

@@ -172,6 +172,9 @@ def test_a_copy_that_something_else_removed_is_told_so(tmp_path: Path) -> None:
 def test_killed_after_its_last_word_it_is_all_there(backup: Backup, tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert upkeep(home, "restore", str(backup.file), die_at=WHOLE).returncode == -signal.SIGKILL
+    again = upkeep(home, "restore", str(backup.file))
+    assert again.returncode == 1
+    assert f"what was restored into {home} before is all there: start the daemon" in again.stderr
     running = RunningDaemon(home, free_port(), {"SKY_DATABASE": ""})
     running.start()
     assert [one.name for one in Http(running.url).send(calls_admin.list_accounts()).items] == ["acme"]

@@ -48,8 +48,12 @@ def restore(chosen: Settings, file: Path, say: Progress, *, incomplete: bool) ->
 
 
 def _restore(chosen: Settings, file: Path, say: Progress, *, incomplete: bool) -> Restored:
-    if unfinished.settle(chosen) == "undone":
+    before = unfinished.settle(chosen)
+    if before == "undone":
         sys.stderr.write("a restore that had not come to its end was undone first\n")
+    if before == "finished":
+        msg = f"what was restored into {chosen.shared} before is all there: start the daemon"
+        raise BackupError(f"{msg}, or name an empty folder with SKY_HOME for this one")
     _refuse_taken(chosen)
     with workspace(chosen.shared, WORKING) as folder:
         take_out(file, folder)
@@ -81,7 +85,8 @@ def _refuse_taken(chosen: Settings) -> None:
 
 
 def _put(chosen: Settings, folder: Path, copy: str, note: Note, say: Progress) -> int:
-    """Do what the note says; what goes wrong is undone."""
+    """Do what the note says; what goes wrong is undone. Returns how many rows are there."""
+    counts: dict[str, int] = {}
     try:
         unfinished.write(chosen, note)
         faults.point("restore: noted")
@@ -100,7 +105,6 @@ def _put(chosen: Settings, folder: Path, copy: str, note: Note, say: Progress) -
             if said is not None:
                 raise BackupError(said) from error
             raise
-        counts = {}
     faults.point("restore: whole, and still noted")
     unfinished.end(chosen)
     return sum(counts.values())

@@ -24,7 +24,7 @@ from sky.store.tenure import Standing, may_mark, standing, take_over
 @dataclass(frozen=True, slots=True)
 class Found:
     """A place, whose it is, and whether it becomes or became this installation's; ``free``: it needs no
-    taking over, since the next daemon marks it by itself."""
+    taking over, since this installation's next daemon marks it by itself."""
 
     standing: Standing
     taken: bool

@@ -208,17 +208,24 @@ def _takeover(chosen: Settings, *, dry_run: bool) -> Done:
             {"where": one.standing.where, "before": one.standing.owner, "taken": one.taken} for one in found
         ],
     }
-    if taken and not dry_run:
+    if not dry_run and any(one.standing.owner is not None for one in taken):
         lines.append("whoever had that removes nothing there now; stop it, or give it a place of its own")
     return Done(f"this is the installation {mine.identity}", facts, tuple(lines))
 
 
 def _told(one: takeover.Found, *, dry_run: bool) -> str:
-    where = one.standing.where
+    standing = one.standing
     if not one.taken:
-        return f"{where} is its own already"
-    before = one.standing.owner or "nobody that can be told"
-    return f"{where} {'would be' if dry_run else 'is'} its own; before, it was {before}'s"
+        return f"{standing.where} is its own already"
+    if one.free and dry_run:
+        return f"{standing.where} is nobody's; its next daemon makes it its own, and so does a takeover"
+    if standing.owner is not None:
+        before = f"the installation {standing.owner} had it"
+    elif standing.marked:
+        before = "somebody had it whose mark cannot be read"
+    else:
+        before = "it carried no mark"
+    return f"{standing.where} {'would become' if dry_run else 'is'} its own; until now, {before}"
 
 
 @contextmanager

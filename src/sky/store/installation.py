@@ -201,6 +201,7 @@ def copy_ends(url: str, origin: str, identity: str) -> None:
                 _write(connection, Installation(identity, origin), _mark_of(connection), now_us)
                 connection.execute(sa.update(passes).values(holder=None, held_until_us=None))
                 faults.point("copy is not whole yet")
+            faults.point("copy is whole")
         except DBAPIError as error:
             raise _unusable(it.engine, error) from error
 

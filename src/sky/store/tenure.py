@@ -36,13 +36,14 @@ class TakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whose a place is. ``owner`` None: it has no mark, or one that cannot be read; ``why_not``: why this
-    installation removes nothing there, None: it is its own."""
+    """Whose a place is. ``owner`` None: it has no mark, or one that cannot be read (``marked``); ``why_not``:
+    why this installation removes nothing there, None: it is its own."""
 
     where: str
     owner: str | None
     since_us: int | None
     why_not: str | None
+    marked: bool = True
 
 
 def standing(place: Place, seen: Seen, mine: Installation | None) -> Standing:
@@ -53,7 +54,7 @@ def standing(place: Place, seen: Seen, mine: Installation | None) -> Standing:
             why = f"{where} carries no mark, and has content that this installation does not know"
         else:
             why = f"{where} carries no mark, has content, and this installation is {_kind(mine)}"
-        return Standing(where, None, None, f"{why}; {TAKE_OVER}")
+        return Standing(where, None, None, f"{why}; {TAKE_OVER}", marked=False)
     if seen.mark is None:
         return Standing(where, None, None, f"the mark of {where} cannot be read; {TAKE_OVER}")
     owner = seen.mark.installation
