@@ -69,13 +69,17 @@ def served(listener):
         os._exit(0)
 
 listener = socket.socket(fileno=int(sys.argv[1]))
+exec(sys.argv[3])
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+sys.exit(served(listener))
+'''
+OURS = """
 import asyncio, cyclopts.help, rich.console, rich.table, yaml
 from sky.cli.main import main
 import sky.cli.app, sky.cli.connection, sky.cli.output
 import sky.client.attempts, sky.client.http, sky.client.request
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-sys.exit(served(listener))
-'''
+"""
+"""What is loaded for the command of this project, and its ``main``."""
 READ_AT_START = ("PYTHON", "LC_", "LANG")
 """Variables that the interpreter reads when it starts."""
 
@@ -85,15 +89,15 @@ STDIN_BYTES_MAX = 32 * 1024
 
 
 class Loaded:
-    """The process that is forked."""
+    """The process that is forked: ``python`` runs ``loads``, in which is the ``main`` of ``command``."""
 
-    def __init__(self, command: Path) -> None:
+    def __init__(self, command: Path, python: Path, loads: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="sky-loaded-")
         self._path = str(Path(self._folder.name) / "socket")
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self._path)
             listener.listen()
-            words = [sys.executable, "-c", LOADER, str(listener.fileno()), str(command)]
+            words = [str(python), "-c", LOADER, str(listener.fileno()), str(command), loads]
             self._process = STARTER.submit(
                 subprocess.Popen,
                 [*DIES_WITH_US, *words],
@@ -144,9 +148,9 @@ def takes(stdin: str, environment: dict[str, str]) -> bool:
 
 
 @cache
-def loaded(command: Path) -> Loaded:
+def loaded(command: Path, python: Path = Path(sys.executable), loads: str = OURS) -> Loaded:
     """The one of this worker."""
-    return Loaded(command)
+    return Loaded(command, python, loads)
 
 
 def _pipe(stack: ExitStack) -> tuple[IO[bytes], IO[bytes]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 import uv
+from tests.cli import warm
 
 HERE = Path(__file__).parent
 LOCK = HERE.parents[1] / "requirements" / "interop.txt"
@@ -28,6 +28,20 @@ PYTHON = "3.12"
 BUILD_S = 100.0
 RUN_S = 100.0
 READY_S = 100.0
+LOADS = {
+    "sky": "import anyio.to_thread, httpcore, skyward\nfrom skyward.cli import app as main",
+    "http": "from httpie.__main__ import main",
+    "python": """
+import anyio.to_thread, cloudpickle, httpcore, skyward
+def main():
+    del sys.argv[0]
+    with open(sys.argv[0], encoding="utf-8") as program:
+        code = compile(program.read(), sys.argv[0], "exec")
+    sys.path[0], globals()["__file__"] = os.path.dirname(sys.argv[0]), sys.argv[0]
+    exec(code, globals())
+""",
+}
+"""The commands, and Python itself, each with what it loads before it is forked, and then calls."""
 COMMANDS = ("sky", "http")
 PASSED = ("PATH", "LANG", "TMPDIR")
 
@@ -61,27 +75,31 @@ class Library:
     url: str
     home: Path
 
-    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
-        """A process of that environment: a program of ours by name, or a command."""
+    def line(self, *command: str) -> tuple[str, ...]:
+        """A command, or a program of ours by its name, as it is executed."""
         first, *rest = command
-        bin_ = self.folder / "bin"
-        program = HERE / "programs" / first
-        line = [str(bin_ / first)] if first in COMMANDS else [str(bin_ / "python"), str(program)]
-        environment = {name: os.environ[name] for name in PASSED if name in os.environ}
-        environment |= {"HOME": str(self.home), "SKYWARD_URL": self.url, "PYTHONUNBUFFERED": "1"}
-        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen([*line, *rest], text=True, env=environment, cwd=self.home, **options)
+        words = (first, *rest) if first in COMMANDS else ("python", str(HERE / "programs" / first), *rest)
+        return (str(self.folder / "bin" / words[0]), *words[1:])
 
-    def run(self, *command: str, given: str | None = None, **options: Any) -> Ran:
-        """Run it to its end."""
-        process = self.start(*command, **options)
-        try:
-            out, err = process.communicate(given, timeout=RUN_S)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            out, err = process.communicate()
-            raise AssertionError(f"{command} did not end\n{out[-2000:]}\n{err[-2000:]}") from None
-        return Ran(process.returncode, out, err)
+    @property
+    def environment(self) -> dict[str, str]:
+        """What they see of ours, and where the daemon is."""
+        passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+        return passed | {"HOME": str(self.home), "SKYWARD_URL": self.url, "PYTHONUNBUFFERED": "1"}
+
+    def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
+        """A process of that environment."""
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        return subprocess.Popen(
+            self.line(*command), text=True, env=self.environment, cwd=self.home, **options
+        )
+
+    def run(self, *command: str, given: str = "") -> Ran:
+        """Run it to its end, with what it is given on standard input."""
+        words = self.line(*command)
+        first, python = Path(words[0]), self.folder / "bin" / "python"
+        loaded = warm.loaded(first, python, LOADS[first.name])
+        return Ran(*loaded.run(words[1:], given, self.environment, self.home, RUN_S))
 
     def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """The daemon itself, without the library."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 import lz4.frame
-from tests.interop.conftest import Library
+from tests.interop.conftest import RUN_S, Library, Ran
 
 Answer = tuple[int, dict[str, str], Any]
 
@@ -29,7 +29,9 @@ def http(library: Library, line: str, given: Path | None = None) -> Answer:
         ran = library.run("http", "--ignore-stdin", "--print=hb", *words)
     else:
         with given.open() as content:
-            ran = library.run("http", "--print=hb", *words, stdin=content)
+            process = library.start("http", "--print=hb", *words, stdin=content)
+            out, err = process.communicate(timeout=RUN_S)
+            ran = Ran(process.returncode, out, err)
     assert ran.code == 0, ran.err
     head, _, body = ran.out.partition("\n\n")
     status, *lines = head.splitlines()
