@@ -16,18 +16,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import forked
 from tests.ports import free_port
 
 # Some shells forbid it: then each of some thousand processes would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+forked.started_with()
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A job that a shell put into the background is begun so, and so would be all that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,11 +39,8 @@ settings.load_profile("unhurried")
 HERE = Path(__file__).parent
 SOON_OVER = {"agent", "api", "domain", "fuzz", "kit", "plan", "proving", "reconcile", "server", "store"}
 """Folders with no file that takes long."""
+DIES_WITH_US, STARTER = forked.DIES_WITH_US, forked.STARTER
 START_S = 60.0
-DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Before a command: it ends when this process does, however that ends. To the kernel that is the thread."""
-STARTER = ThreadPoolExecutor(1, "starts-daemons")
-"""The thread that starts them lives as long as we do; one that a test has of its own may not."""
 STOP_S = 30.0
 
 
@@ -53,7 +51,7 @@ class RunningDaemon:
     home: Path
     port: int
     environment: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] = field(init=False)
+    process: forked.Forked | subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         if os.environ.get("SKY_TESTS_DATABASE") == "postgresql":
@@ -66,26 +64,15 @@ class RunningDaemon:
 
     def start(self) -> None:
         """Start it at its port and wait until it answers."""
-        command = [
-            *DIES_WITH_US,
-            sys.executable,
-            "-m",
-            "sky.server.main",
-            "--home",
-            str(self.home),
-            "--port",
-            str(self.port),
-        ]
+        arguments = ["--home", str(self.home), "--port", str(self.port)]
         with open(self.home / "server.log", "ab") as log:
-            started = STARTER.submit(
-                subprocess.Popen,
-                command,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, **self.environment},
+            self.process = forked.start(
+                "sky.server.main",
+                arguments,
+                out=log.fileno(),
+                err=log.fileno(),
+                environment={**os.environ, **self.environment},
             )
-            self.process = started.result()
         deadline = time.monotonic() + START_S
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
