@@ -216,6 +216,15 @@ def test_what_is_not_the_daemon_s_is_neither_run_nor_installed(door: Door, tmp_p
     assert not [one for one in machine.node.iterdir() if one.is_file() and one.read_bytes() == other]
 
 
+def test_what_a_user_has_told_their_curl_is_nothing_to_the_script(door: Door, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, (*SMALL, "curl", "sha256sum"))
+    (machine.home / ".curlrc").write_text("fail-with-body\nwrite-out = told\n")
+    door.instead[PACKAGE] = b"not the agent"
+    code, said = machine.run(door.url)
+    assert code == FAILED
+    assert "its SHA-256 is" in said, "it was fetched, and looked at"
+
+
 @pytest.mark.parametrize(
     ("has", "more", "says"),
     [

@@ -83,7 +83,7 @@ printf %s {spec} >spec.json
 export SKY_AGENT_HOME="$home" SKY_AGENT_TOKEN_FILE="$home/token" SKY_AGENT_SPEC="$home/spec.json"
 fetch() {{
     if command -v curl >/dev/null 2>&1; then
-        curl -fsS --retry 5 --retry-connrefused -m 600 -H "Authorization: Bearer $(cat token)" \\
+        curl -q -fsS --retry 5 --retry-connrefused -m 600 -H "Authorization: Bearer $(cat token)" \\
             -H "X-Sky-Node: $SKY_AGENT_NODE" -o "$2" "$SKY_AGENT_URL$1"
     elif command -v wget >/dev/null 2>&1; then
         wget -q -T 600 --header "Authorization: Bearer $(cat token)" --header "X-Sky-Node: $SKY_AGENT_NODE" \\

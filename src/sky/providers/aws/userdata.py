@@ -46,7 +46,7 @@ mkdir -p "$SKY_AGENT_DISK"
 _BOOT = """\
 cd "${HOME:-/root}/skyfleet" || exit 1
 at=http://169.254.169.254/latest
-ask() { curl -fsS -m 10 --retry 12 --retry-delay 5 --retry-connrefused "$@"; }
+ask() { curl -q -fsS -m 10 --retry 12 --retry-delay 5 --retry-connrefused "$@"; }
 key=$(ask -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$at/api/token") \\
     && ask -H "X-aws-ec2-metadata-token: $key" -o told.new "$at/user-data" && mv told.new told
 if gzip -t told 2>/dev/null; then gzip -dc <told >now; else cp told now; fi

@@ -173,7 +173,7 @@ for one in python3 python3.13 python3.12 python3.11; do
 done
 command -v uv >/dev/null 2>&1 || [ -n "$python" ] || printf 'lacks\tuv\n'
 reach() {
-    if command -v curl >/dev/null 2>&1; then curl -fsSk -m 5 -o /dev/null "$1"
+    if command -v curl >/dev/null 2>&1; then curl -q -fsSk -m 5 -o /dev/null "$1"
     elif command -v wget >/dev/null 2>&1; then wget -q -T 5 -O /dev/null "$1"
     else python3 -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=5)' "$1"; fi
 }
