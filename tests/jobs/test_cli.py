@@ -158,11 +158,13 @@ def test_what_is_held_for_jobs_is_not_taken_off(operator: Sky, shop: Shop) -> No
 
 def test_an_account_is_stopped_let_go_on_and_closed(operator: Sky, name: str) -> None:
     words = ("suspend", "suspend", "resume", "resume", "disable", "enable")
-    _, *changed, closed, unpaid = together(
+    _, *changed, asked, closed, again, unpaid = together(
         operator,
         ["create", name],
         *([word, name, "-o", "json"] for word in words),
+        ["close", name, "--dry-run"],
         ["close", name, "--yes", "-o", "json"],
+        ["close", name, "--dry-run"],
         ["topup", name, "1", "--payment", f"{name}-2"],
     )
     states = [(told.check().json()["state"], told.json()["enabled"]) for told in changed]
@@ -170,7 +172,9 @@ def test_an_account_is_stopped_let_go_on_and_closed(operator: Sky, name: str) ->
         *(("suspended", True), ("suspended", True), ("active", True), ("active", True)),
         *(("active", False), ("active", True)),
     ]
+    assert "this account would be closed, and was not" in asked.check().err
     assert closed.check().json()["state"] == "closed"
+    assert "this account is closed already, and stays so" in again.check().err
     assert "is closed" in unpaid.check(2).err
 
 

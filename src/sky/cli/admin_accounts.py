@@ -199,8 +199,12 @@ def close(
     """End an account for ever: it submits nothing, gets no keys and takes no money."""
     if dry_run:
         with reading() as api:
-            _show(api.send(calls.get_account(account)), output_)
-        output.note("this was a dry run: this account would be closed, and was not")
+            there = api.send(calls.get_account(account))
+        _show(there, output_)
+        would = (
+            "is closed already, and stays so" if there.state == "closed" else "would be closed, and was not"
+        )
+        output.note(f"this was a dry run: this account {would}")
         return 0
     if not yes:
         raise usage(f"closing {account} is final", "add --yes, or use `sky admin account suspend`")
