@@ -113,7 +113,17 @@ def test_a_file_is_put_there_listed_fetched_and_removed(node: Any) -> None:
     assert not (node.home / "work/a").exists()
 
 
-NAMES = ["with space", "snow ☃ é", "-rf", "new\nline", "tab\tand\x1b[31m", "q'uo\"te", "*", "x" * 255]
+NAMES = [
+    "with space",
+    "snow ☃ é",
+    "-rf",
+    "new\nline",
+    "tab\tand\x1b[31m",
+    "q'uo\"te",
+    "*",
+    "x" * 255,
+    "☃" * 85,
+]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
@@ -148,6 +158,14 @@ def test_what_is_not_there_is_missing(node: Any, kind: str) -> None:
     ended = node.dial(kind=kind, path="not/there").exit()
     assert (ended.code, ended.missing) == (1, True)
     assert "not/there" in ended.error
+
+
+@pytest.mark.parametrize("kind", ["list", "remove", "download", "upload"])
+def test_a_name_that_is_too_long_is_told_so_without_the_folders_of_the_node(node: Any, kind: str) -> None:
+    ended = node.dial(kind=kind, path="x" * 256).exit()
+    assert ended.code == 1
+    assert "too long" in ended.error
+    assert str(node.home) not in ended.error
 
 
 @pytest.mark.parametrize("path", ["/", ".", "..", "../..", "/tmp/../", "../journal"])

@@ -20,6 +20,8 @@ from sky.wire.agent import Ask, Data, Eof, Exit
 
 CHUNK_BYTES = 256 * 1024
 ENTRIES_MAX = 10_000
+PART_NAME_BYTES = 100
+"""How much of a file's name that of its part has; a disk takes 255 bytes in all."""
 _KINDS = ((stat.S_ISDIR, "d"), (stat.S_ISLNK, "l"), (stat.S_ISREG, "-"))
 
 
@@ -85,7 +87,8 @@ async def upload(line: Line, ask: Ask, place: Place) -> Exit:
     if path.is_dir():
         raise SessionFailed(f"{path} is a folder; name the file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    begins = os.fsencode(path.name)[:PART_NAME_BYTES].decode("utf-8", "ignore")
+    part = path.with_name(f".{begins}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as file:
             while True:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -116,6 +117,9 @@ class Sessions:
         except (OSError, TimeoutError) as error:
             if isinstance(error, ConnectionError):
                 raise
+            if getattr(error, "errno", None) == errno.ENAMETOOLONG:
+                told = "the path, or a name in it, is too long for the disk of the node; choose a shorter one"
+                return Exit(code=1, error=told)
             return Exit(code=1, error=str(error) or type(error).__name__)
 
 
