@@ -25,6 +25,7 @@ from sky.store import migrate, schema, schema_requests
 from sky.store.engine import make_engine
 from sky.store.migrate import FOLDER, HEAD, NewerDatabaseError, upgrade
 from sky.store.rows import cluster_plans, clusters, nodes, requests, webhooks
+from sky.store.views import summary, tasks
 from sky.store.views import webhooks as sent_views
 from sky.store.views.standing import standing
 
@@ -248,6 +249,8 @@ ALONGSIDE = ("MULTI-INDEX OR", "INDEX 1", "INDEX 2", "USE TEMP B-TREE FOR ORDER 
 LOOKED_FOR: dict[str, Callable[[sa.Connection], Any]] = {
     "requests of a cluster": lambda c: requests.open_of(c, "clu_1"),
     "requests by a prefix": lambda c: requests.matching(c, "01m8"),
+    "requests of an owner": lambda c: requests.page(c, owner="someone", limit=9, all_status=True),
+    "what the machines of a month cost": lambda c: summary.machines(c, None, 5),
     "requests to forget": lambda c: c.execute(requests.ended_before(5, 9)).all(),
     "open jobs of a cluster": lambda c: list(clusters.open_jobs(c, "clu_1")),
     "what is asked of a name": lambda c: requests.unbegun(c, "dev"),
@@ -297,6 +300,31 @@ def test_nodes_that_are_over_are_not_read_to_count_the_others(tmp_path: Path) ->
     engine.dispose()
     assert len(plans) == 2
     assert all("ix_nodes_not_over" in plan[0].detail for plan in plans), plans
+
+
+@pytest.mark.parametrize(
+    ("state", "index"),
+    [
+        ("queued", "ix_tasks_undone"),
+        ("running", "ix_tasks_undone"),
+        ("failed", "ix_tasks_no_result"),
+        ("indeterminate", "ix_tasks_no_result"),
+    ],
+)
+def test_calls_in_a_state_that_few_are_in_are_read_without_the_others(
+    tmp_path: Path, state: str, index: str
+) -> None:
+    upgrade(f"sqlite:///{tmp_path / 'sky.db'}")
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'sky.db'}")
+    said: list[str] = []
+    with engine.connect() as connection:
+        driver: Any = connection.connection.dbapi_connection
+        driver.set_trace_callback(said.append)
+        tasks.page(connection, cursor=None, limit=9, state=state)
+        driver.set_trace_callback(None)
+        [plan] = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all() for text in said]
+    engine.dispose()
+    assert [step.detail.partition(" USING ")[2].split()[:2] for step in plan] == [["INDEX", index]]
 
 
 @pytest.mark.parametrize("state", [None, "failed", "pending"])

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sky.store import schema_users
 from sky.store.engine import explain, give_time, is_lost, make_engine
 
-HEAD = "0011"
+HEAD = "0012"
 FOLDER = Path(__file__).with_name("migrations")
 FAILURES = (ArgumentError, ModuleNotFoundError, DBAPIError)
 """What is raised where a database is not there, or cannot be used: its URL, its driver, or itself."""

@@ -41,6 +41,11 @@ def _us(name: str, *, required: bool = False) -> sa.Column[Any]:
     return sa.Column(name, sa.BigInteger, nullable=not required)
 
 
+def _partial(name: str, which: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> None:
+    """An index over the rows of which that holds."""
+    sa.Index(name, *columns, sqlite_where=which, postgresql_where=which)
+
+
 computes = sa.Table(
     "computes",
     metadata,
@@ -146,6 +151,7 @@ sa.Index(
 )
 _open = nodes.c.state.not_in(("deleted", "failed"))
 sa.Index("ix_nodes_not_over", nodes.c.provider_id, nodes.c.state, sqlite_where=_open, postgresql_where=_open)
+sa.Index("ix_nodes_terminated", nodes.c.terminated_us)
 
 disks = sa.Table(
     "disks",
@@ -190,25 +196,17 @@ tasks = sa.Table(
     _us("finished_us"),
 )
 sa.Index("ix_tasks_compute", tasks.c.compute_id, tasks.c.seq)
-sa.Index(
-    "ix_tasks_correlation",
-    tasks.c.correlation_id,
-    tasks.c.outcome_seq,
-    sqlite_where=tasks.c.correlation_id.is_not(None),
-    postgresql_where=tasks.c.correlation_id.is_not(None),
+_partial(
+    "ix_tasks_correlation", tasks.c.correlation_id.is_not(None), tasks.c.correlation_id, tasks.c.outcome_seq
 )
-_has_deadline = sa.and_(tasks.c.deadline_us.is_not(None), tasks.c.finished_us.is_(None))
-sa.Index(
-    "ix_tasks_deadline",
-    tasks.c.compute_id,
-    tasks.c.deadline_us,
-    sqlite_where=_has_deadline,
-    postgresql_where=_has_deadline,
-)
-_ended = tasks.c.finished_us.is_not(None)
-sa.Index(
-    "ix_tasks_finished", tasks.c.compute_id, tasks.c.finished_us, sqlite_where=_ended, postgresql_where=_ended
-)
+TASK_IS_UNDONE = tasks.c.finished_us.is_(None)
+TASK_HAS_NO_RESULT = sa.and_(tasks.c.finished_us.is_not(None), tasks.c.result_sha256.is_(None))
+"""Of one that is over: whatever has not succeeded is among these."""
+_has_deadline = sa.and_(tasks.c.deadline_us.is_not(None), TASK_IS_UNDONE)
+_partial("ix_tasks_deadline", _has_deadline, tasks.c.compute_id, tasks.c.deadline_us)
+_partial("ix_tasks_finished", tasks.c.finished_us.is_not(None), tasks.c.compute_id, tasks.c.finished_us)
+_partial("ix_tasks_undone", TASK_IS_UNDONE, tasks.c.seq)
+_partial("ix_tasks_no_result", TASK_HAS_NO_RESULT, tasks.c.seq)
 
 
 executions = sa.Table(

@@ -47,6 +47,7 @@ _open = requests.c.finished_us.is_(None)
 sa.Index("ix_requests_open", requests.c.seq, sqlite_where=_open, postgresql_where=_open)
 sa.Index("ix_requests_of_cluster", requests.c.cluster_id, sqlite_where=_open, postgresql_where=_open)
 sa.Index("ix_requests_of_name", requests.c.cluster_name, sqlite_where=_open, postgresql_where=_open)
+sa.Index("ix_requests_owner", requests.c.owner, requests.c.seq)
 _ended = requests.c.finished_us.is_not(None)
 sa.Index("ix_requests_ended", requests.c.finished_us, sqlite_where=_ended, postgresql_where=_ended)
 

@@ -39,7 +39,7 @@ def summary(connection: sa.Connection, owner: str | None, days: int, now_us: int
     today_us = now_us - now_us % DAY_US
     month_us = today_us - (to_datetime(now_us).day - 1) * DAY_US
     starts = [today_us - back * DAY_US for back in range(days - 1, -1, -1)]
-    there = _machines(connection, owner, min(month_us, starts[0]))
+    there = machines(connection, owner, min(month_us, starts[0]))
     live = [row for row in there if row["terminated_us"] is None]
     failed = sorted(_failures(connection, owner, now_us - WEEK_US), key=lambda one: -one.at)
     queued, running = _jobs(connection, owner)
@@ -67,7 +67,7 @@ def _day(moment_us: int) -> str:
     return to_datetime(moment_us).date().isoformat()
 
 
-def _machines(connection: sa.Connection, owner: str | None, since_us: int) -> list[Row]:
+def machines(connection: sa.Connection, owner: str | None, since_us: int) -> list[Row]:
     """Machines that were there after a moment."""
     query = sa.select(
         nodes.c.state, nodes.c.price_micro, nodes.c.billing_unit, nodes.c.launched_us, nodes.c.terminated_us

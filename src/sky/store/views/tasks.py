@@ -13,11 +13,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sky.domain.task import DONE, SUCCEEDED
+from sky.domain.task import DONE, SUCCEEDED, UNDONE
 from sky.kit import codec
 from sky.kit.clock import SECOND_US, to_datetime
 from sky.store.prepared import prepared
-from sky.store.schema import executions, tasks
+from sky.store.schema import TASK_HAS_NO_RESULT, TASK_IS_UNDONE, executions, tasks
 from sky.store.views.computes import missing
 from sky.store.views.errors import error_of, moment
 from sky.store.views.paging import WHOLE_LIST_MAX, cut, place_of
@@ -88,6 +88,10 @@ def page(
     ):
         if wanted is not None:
             query = query.where(column == wanted)
+    if state in UNDONE:  # and an index has them
+        query = query.where(TASK_IS_UNDONE)
+    elif state is not None and state != SUCCEEDED:
+        query = query.where(TASK_HAS_NO_RESULT)
     rows = connection.execute(query).mappings().all()
     shown, following = cut(rows, limit, KIND, lambda row: row["seq"])
     found = attempts(connection, [row["id"] for row in shown])
