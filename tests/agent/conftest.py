@@ -27,6 +27,7 @@ import lz4.frame
 import msgspec
 import pytest
 from aiohttp import WSMsgType, web
+from tests.ports import free_port
 
 from sky.wire.agent import (
     Ask,
@@ -138,9 +139,8 @@ class Daemon:
         app.router.add_put("/agent/v1/blobs/{sha}", self._put_blob)
         self._runner = web.AppRunner(app, shutdown_timeout=0.2)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        self.port = self.port or free_port()  # which stays its own while nobody listens there
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
 
     def stop(self) -> None:
         """Stop listening and cut every connection."""

@@ -282,7 +282,7 @@ def test_nothing_outlives_its_agent(node_of: Any, daemon: Any, until: Any, tmp_p
     assert execution not in daemon.outcomes
     if how == "lease":
         assert "lease is 5 s" in node.log
-        assert 2.5 < time.monotonic() - began < 30.0
+        assert time.monotonic() - began > 2.5
     elif how == "home":
         assert "its home is gone" in (tmp_path / "taken away" / "agent.log").read_text()
     elif how == "stop":

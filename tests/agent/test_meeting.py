@@ -5,6 +5,7 @@ Decides: that who belongs together meets, whoever else knocks, and that nobody w
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from sky.agent.meeting import CANDIDATES, Meeting, candidates, listener_at
 from sky.kit.context import CallContext
 
 HERE = "127.0.0.1"
+RUN = os.getpid()
+"""In every name of a call: its ports follow from that, and another run of these tests may be under way."""
 LONG_S = 30.0
 SHORT_S = 0.5
 
@@ -50,20 +53,22 @@ def test_all_agree_on_what_the_first_one_makes() -> None:
         assert meeting.leave(None) == []
         return agreed
 
-    assert [one.result(LONG_S) for one in ranks("all", 4, part)] == [7, 7, 7, 7]
+    assert [one.result(LONG_S) for one in ranks(f"all/{RUN}", 4, part)] == [7, 7, 7, 7]
     assert made == [7]
 
 
 def test_calls_side_by_side_do_not_mix() -> None:
     def call(number: int) -> list[Any]:
-        return [one.result(LONG_S) for one in ranks(f"side/{number}", 2, lambda m: m.agree(lambda: number))]
+        return [
+            one.result(LONG_S) for one in ranks(f"side/{RUN}/{number}", 2, lambda m: m.agree(lambda: number))
+        ]
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(call, range(16))) == [[n, n] for n in range(16)]
 
 
 def test_strangers_at_the_port_are_turned_away() -> None:
-    key = "strangers"
+    key = f"strangers/{RUN}"
     first, *_ = candidates(key)
     with listener_at(HERE, first) as silent:
         # The first port is taken by something that says nothing at all; at the second, a stranger knocks.
@@ -95,9 +100,9 @@ def test_strangers_at_the_port_are_turned_away() -> None:
 
 def test_who_does_not_come_is_named() -> None:
     with pytest.raises(TimeoutError, match=r"of 3 ranks, 1, 2 did not come to 127\.0\.0\.1 within 0\.5 s"):
-        Meeting("alone", 0, 3, HERE, SHORT_S)
+        Meeting(f"alone/{RUN}", 0, 3, HERE, SHORT_S)
     with pytest.raises(TimeoutError, match="the first rank of this call was not found"):
-        Meeting("alone", 1, 3, HERE, SHORT_S)
+        Meeting(f"alone/{RUN}", 1, 3, HERE, SHORT_S)
 
 
 def test_one_that_leaves_before_it_is_ready_ends_the_others() -> None:
@@ -107,7 +112,7 @@ def test_one_that_leaves_before_it_is_ready_ends_the_others() -> None:
         return meeting.agree(lambda: 1)
 
     begun = time.monotonic()
-    first, second, third = ranks("leaves", 3, part)
+    first, second, third = ranks(f"leaves/{RUN}", 3, part)
     assert isinstance(second.exception(), ModuleNotFoundError)
     with pytest.raises(ConnectionError, match="rank 1 left before every rank was ready"):
         first.result()
@@ -118,8 +123,8 @@ def test_one_that_leaves_before_it_is_ready_ends_the_others() -> None:
 
 def test_why_one_failed_is_told_to_those_that_fail_after_it() -> None:
     with ThreadPoolExecutor(2) as pool:
-        coming = pool.submit(Meeting, "why", 0, 2, HERE, LONG_S)
-        second = Meeting("why", 1, 2, HERE, LONG_S)
+        coming = pool.submit(Meeting, f"why/{RUN}", 0, 2, HERE, LONG_S)
+        second = Meeting(f"why/{RUN}", 1, 2, HERE, LONG_S)
         first = coming.result(LONG_S)
         assert second.leave(ValueError("no more")) == []
         second.close()
@@ -129,8 +134,8 @@ def test_why_one_failed_is_told_to_those_that_fail_after_it() -> None:
 
 def test_that_one_is_gone_is_told_to_those_that_fail_after_it() -> None:
     with ThreadPoolExecutor(2) as pool:
-        coming = pool.submit(Meeting, "gone", 0, 2, HERE, LONG_S)
-        second = Meeting("gone", 1, 2, HERE, LONG_S)
+        coming = pool.submit(Meeting, f"gone/{RUN}", 0, 2, HERE, LONG_S)
+        second = Meeting(f"gone/{RUN}", 1, 2, HERE, LONG_S)
         first = coming.result(LONG_S)
         second.close()
         (said,) = first.leave(RuntimeError("closed by peer"))
@@ -140,8 +145,8 @@ def test_that_one_is_gone_is_told_to_those_that_fail_after_it() -> None:
 
 def test_the_first_waits_until_the_others_have_left() -> None:
     with ThreadPoolExecutor(2) as pool:
-        coming = pool.submit(Meeting, "waits", 0, 2, HERE, LONG_S)
-        second = Meeting("waits", 1, 2, HERE, LONG_S)
+        coming = pool.submit(Meeting, f"waits/{RUN}", 0, 2, HERE, LONG_S)
+        second = Meeting(f"waits/{RUN}", 1, 2, HERE, LONG_S)
         first = coming.result(LONG_S)
         leaving = pool.submit(first.leave, None)
         with pytest.raises(TimeoutError):

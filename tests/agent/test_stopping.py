@@ -133,11 +133,17 @@ def test_other_threads_go_on_when_one_is_cancelled(threaded: Any, until: Any) ->
     assert threaded.outcome(kept).state == "succeeded"
 
 
+def held(path: str) -> None:
+    """Runs until a file is there."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
 def stubborn(path: str) -> None:
     """A call that ignores the signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(path).touch()
-    time.sleep(60)
+    time.sleep(600)  # longer than anybody waits for an outcome
 
 
 def test_what_does_not_let_go_is_killed_after_its_grace(
@@ -146,27 +152,27 @@ def test_what_does_not_let_go_is_killed_after_its_grace(
     threaded = node_of(worker={"executor": "thread", "concurrency": 2}).start()
     ignoring = node.send(stubborn, str(tmp_path / "begun"))
     until((tmp_path / "begun").exists, "a call that ignores the signal")
-    stuck, other = threaded.send(time.sleep, 60), threaded.send(time.sleep, 14.0)
+    go = tmp_path / "go"
+    stuck, other = threaded.send(time.sleep, 600), threaded.send(held, str(go))
     until(lambda: len(threaded.daemon.started) == 2, "calls that run")
     began = time.monotonic()
     node.cancel(ignoring)
     threaded.cancel(stuck)
     assert node.outcome(ignoring).state == "cancelled"
-    assert 4.5 < time.monotonic() - began < 30.0
+    assert time.monotonic() - began > 4.5
     assert node.value(lambda: 1) == 1
     until(lambda: time.monotonic() - began > 10.3, "the grace of threads")
     assert stuck not in threaded.daemon.outcomes
     assert threaded.value(lambda: "a new process") == "a new process"
+    go.touch()
     assert threaded.outcome(other).state == "succeeded"
     assert threaded.outcome(stuck).state == "cancelled"
 
 
 def test_a_deadline_ends_a_running_call(either: Any, tmp_path: Path) -> None:
-    began = time.monotonic()
     outcome = either.run(unwinding, str(tmp_path / "call"), timeout_s=0.3)
     assert (outcome.state, outcome.error.code) == ("timed_out", "timed_out")
     assert "0.3 s" in outcome.error.message
-    assert time.monotonic() - began < 15.0
 
 
 def test_a_deadline_ends_a_waiting_call_before_it_begins(either: Any, until: Any, tmp_path: Path) -> None:
