@@ -11,6 +11,8 @@ from tests.flows.places import every
 from tests.flows.test_requests import User
 from tests.flows.world import World, keep_running
 
+from sky.domain.compute import ComputeResized
+from sky.domain.errors import ComputeNotResizable
 from sky.domain.node import FINAL
 from sky.kit import faults
 from sky.providers.fake.cloud import fake_offer
@@ -463,7 +465,10 @@ async def test_a_cluster_does_not_shrink_by_itself_where_its_compute_was_allowed
     world = World(tmp_path)
     await up(world)
     [compute], may = world.rows(computes), v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=1, min=1, max=2))
-    await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], may, None, world.rules))
+    with pytest.raises(ComputeNotResizable, match="a launch with resize"):
+        await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], may, None, world.rules))
+    spec = {**compute["spec"], "nodes": {"desired": 1, "min": 1, "max": 2}}  # as an earlier release let it
+    await world.db.write(lambda tx: tx.apply(ComputeResized(compute["id"], spec)))
     await world.live(200.0, step_s=5.0)
     assert (state_of(world), len(world.cloud.alive())) == ("UP", 2)
     world.close()

@@ -72,6 +72,7 @@ def change(tx: Tx, ref: str, body: v1.ComputeSpecPatch, if_match: IfMatch, rules
         raise invalid("nodes", None, "how many nodes are wanted, or another field of the spec")
     bounds = wanted.pop("nodes", row["spec"]["nodes"])
     if body.nodes is not None:
+        _check_its_own(row, ref)
         check_bounds(body.nodes, "nodes")
         if bounds != row["spec"]["nodes"]:
             _check_resizable(tx, row)
@@ -80,6 +81,16 @@ def change(tx: Tx, ref: str, body: v1.ComputeSpecPatch, if_match: IfMatch, rules
     if wanted:
         _drift(tx, row, bounds, wanted, rules)
     return row["id"]
+
+
+def _check_its_own(row: Row, ref: str) -> None:
+    """Whatever a compute was made for would undo another number of nodes."""
+    if row["owner"] is not None:
+        msg = (
+            f"compute {ref} was made for {row['owner']}, which says how many nodes it has; a cluster is told "
+            "otherwise by a launch with resize (`sky launch --resize`)"
+        )
+        raise ComputeNotResizable(msg, details={"compute": row["id"], "owner": row["owner"]})
 
 
 def _check_resizable(tx: Tx, row: Row) -> None:
