@@ -39,6 +39,8 @@ settings.load_profile("unhurried")
 HERE = Path(__file__).parent
 SOON_OVER = {"agent", "api", "domain", "fuzz", "kit", "plan", "proving", "reconcile", "server", "store"}
 """Folders with no file that takes long."""
+LONGEST = {"test_pages.py"}
+"""The file that takes as long as any two others."""
 DIES_WITH_US, STARTER = forked.DIES_WITH_US, forked.STARTER
 START_S = 60.0
 STOP_S = 30.0
@@ -140,8 +142,13 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that are over soon come last: whoever has nothing more to do waits for one of them at most."""
-    items.sort(key=lambda item: SOON_OVER.isdisjoint(item.path.relative_to(HERE).parts), reverse=True)
+    """The longest comes first, and what is over soon last: whoever has nothing more to do waits for that."""
+
+    def length(item: pytest.Item) -> int:
+        place = item.path.relative_to(HERE)
+        return 2 if str(place) in LONGEST else int(SOON_OVER.isdisjoint(place.parts))
+
+    items.sort(key=length, reverse=True)
 
 
 def pytest_sessionfinish() -> None:
