@@ -48,11 +48,15 @@ STOP_S = 30.0
 
 @dataclass
 class RunningDaemon:
-    """A daemon at ``url`` with its state in ``home``; ``process`` is the one that runs now."""
+    """A daemon at ``url`` with its state in ``home``; ``process`` is the one that runs now.
+
+    ``executed``: it is one for which its command line matters.
+    """
 
     home: Path
     port: int
     environment: dict[str, str] = field(default_factory=dict)
+    executed: bool = False
     process: forked.Forked | subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,7 @@ class RunningDaemon:
                 out=log.fileno(),
                 err=log.fileno(),
                 environment={**os.environ, **self.environment},
+                executed=self.executed,
             )
         deadline = time.monotonic() + START_S
         while not self._answers():

@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,18 +25,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+DIES_WITH_US = (shutil.which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--")
 """Before a command: it ends when this process does, however that ends. To the kernel that is the thread."""
 STARTER = ThreadPoolExecutor(1, "starts-processes")
 """The thread that starts them lives as long as we do; one that a test has of its own may not."""
 ORDER_BYTES = 1 << 18
 PR_SET_PDEATHSIG = 1
-READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "SSL_", "OPENSSL_", "OTEL_", "AWS_")
+READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "SSL_", "OPENSSL_", "OTEL_")
 """How variables begin that the interpreter, or what is loaded, reads when it starts."""
 
 
@@ -82,10 +83,16 @@ class Forked:
 
 
 def start(
-    module: str, arguments: Sequence[str], *, out: int, err: int, environment: Mapping[str, str]
+    module: str,
+    arguments: Sequence[str],
+    *,
+    out: int,
+    err: int,
+    environment: Mapping[str, str],
+    executed: bool = False,
 ) -> Forked | subprocess.Popen[bytes]:
     """``python -m module arguments`` in a session of its own, with its output in these two files."""
-    if _at_start(environment) != _at_start(started_with()):
+    if executed or _at_start(environment) != _at_start(started_with()):
         command = [*DIES_WITH_US, sys.executable, "-m", module, *arguments]
         started = STARTER.submit(
             subprocess.Popen,
@@ -100,7 +107,7 @@ def start(
     told, telling = os.pipe()
     try:
         order = json.dumps([arguments, dict(environment), str(Path.cwd())]).encode()
-        socket.send_fds(_server(module), [order], [out, err, telling])
+        socket.send_fds(_server(module)[0], [order], [out, err, telling])
     finally:
         os.close(telling)
     return Forked([sys.executable, "-m", module, *arguments], told)
@@ -109,7 +116,7 @@ def start(
 def run(
     module: str, *arguments: str, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """``python -m module arguments``, when it has ended, and what it wrote."""
+    """``python -m module arguments``, once it has ended, and what it wrote. Raises TimeoutExpired."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         running = start(module, arguments, out=out.fileno(), err=err.fileno(), environment=environment)
         try:
@@ -133,8 +140,8 @@ def started_with() -> dict[str, str]:
 
 
 @cache
-def _server(module: str) -> socket.socket:
-    """Who is asked for processes of a module."""
+def _server(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """How and who is asked for processes of a module."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * ORDER_BYTES)
     command = [
@@ -146,14 +153,15 @@ def _server(module: str) -> socket.socket:
         str(theirs.fileno()),
     ]
     with theirs:
-        STARTER.submit(
+        server = STARTER.submit(
             subprocess.Popen,
             command,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             env=started_with(),
-        ).result()
-    return ours
+        )
+        serving = server.result()
+    return ours, serving
 
 
 # ── there ───────────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +169,12 @@ def _server(module: str) -> socket.socket:
 
 def _load(module: str) -> None:
     """Load what it loads before it reads its arguments: it is asked how it is used."""
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), suppress(SystemExit):
+    with (
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+        suppress(SystemExit),
+    ):
         importlib.import_module(module).main(["--help"])
     del sys.modules[module]  # it is run as a command, and as nothing else
     gc.collect()
@@ -221,7 +234,7 @@ def _become(module: str, arguments: list[str], environment: dict[str, str], fold
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    sys.path.insert(0, folder)
+    sys.path[0] = folder
     sys.orig_argv[1:] = ["-m", module, *arguments]
     gc.unfreeze()
     gc.enable()
@@ -230,6 +243,7 @@ def _become(module: str, arguments: list[str], environment: dict[str, str], fold
 
 def _main() -> Any:
     module, descriptor = sys.argv[1:]
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     _load(module)
     arguments = _serve(module, socket.socket(fileno=int(descriptor)))
     if arguments is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from alembic import command
+from alembic.config import Config
+from tests import forked
 from tests.conftest import free_port
 from tests.disks import small_disk
 
@@ -22,7 +26,8 @@ from sky.server.restoring import restore
 from sky.server.settings import load
 from sky.server.workspace import ALIVE, UNLOCKED_S, workspace
 from sky.store import installation
-from sky.store.migrate import upgrade
+from sky.store.engine import make_engine
+from sky.store.migrate import FOLDER, upgrade
 
 Entry = tuple[tarfile.TarInfo, bytes]
 SYNCED = """
@@ -43,35 +48,35 @@ sys.exit(upkeep.main())
 
 def upkeep(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """What an operator has done to a folder."""
-    return subprocess.run(
-        [sys.executable, "-m", "sky.server.upkeep", "--home", str(home), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-        env={**os.environ, "SKY_DATABASE": ""},
-    )
+    environment = {**os.environ, "SKY_DATABASE": ""}
+    return forked.run("sky.server.upkeep", "--home", str(home), *words, environment=environment, timeout=100)
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A state folder with keys, content and an empty database."""
-    home = tmp_path / "source"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a state folder, of keys, content and an empty database, and a backup of it."""
+    folder = tmp_path_factory.mktemp("made")
+    home = folder / "source"
     (home / "blobs" / "ab" / "cd").mkdir(parents=True)
     for name in ("token", "secret"):
         (home / name).write_text("k" * 40)
     (home / "blobs" / "ab" / "cd" / "large").write_bytes(b"large" * 100_000)
     upgrade(f"sqlite:///{home / 'sky.db'}")
-    return home
+    done = upkeep(home, "backup", str(folder / "sky.tar"))
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 @pytest.fixture
-def file(home: Path, tmp_path: Path) -> Path:
-    """A backup of it."""
-    file = tmp_path / "sky.tar"
-    made = upkeep(home, "backup", str(file))
-    assert made.returncode == 0, made.stderr
-    return file
+def home(made: Path, tmp_path: Path) -> Path:
+    """The state folder, for one test."""
+    return shutil.copytree(made / "source", tmp_path / "source")
+
+
+@pytest.fixture
+def file(made: Path, tmp_path: Path) -> Path:
+    """The backup, for one test."""
+    return shutil.copy(made / "sky.tar", tmp_path / "sky.tar")
 
 
 def rewritten(file: Path, change: Callable[[list[Entry]], list[Entry]]) -> Path:
@@ -188,8 +193,8 @@ def test_an_earlier_releases_file_is_brought_up_to_date_and_a_newer_ones_refused
             [database] = [content for info, content in entries if info.name == "database.db"]
             path = tmp_path / "older.db"
             path.write_bytes(database)
+            step_down(path, "0010")
             with sqlite3.connect(path) as connection:
-                connection.execute("DROP TABLE installation")
                 connection.execute("UPDATE alembic_version SET version_num = ?", (schema,))
             connection.close()
             kept = [one for one in entries if one[0].name not in ("backup.json", "manifest.json")]
@@ -203,6 +208,17 @@ def test_an_earlier_releases_file_is_brought_up_to_date_and_a_newer_ones_refused
     assert newer.returncode == 1
     assert "was made by a newer release: the database has schema 9999" in newer.stderr
     assert {path.name for path in (tmp_path / "newer").iterdir()} == {"daemon.lock"}
+
+
+def step_down(path: Path, schema: str) -> None:
+    """Undo the steps after that one."""
+    engine = make_engine(f"sqlite:///{path}", writer=True)
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, schema)
+    engine.dispose()
 
 
 def test_an_older_database_is_not_copied_by_a_newer_release(home: Path, tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests import forked
 from tests.databases import fresh
 from tests.jobs.s3_double import BUCKET, BUCKET_SETTINGS, FakeS3, serving
 
@@ -48,14 +48,9 @@ class Installation:
 
     def run(self, module: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """A module of this installation, as its operator has it run."""
-        return subprocess.run(
-            [sys.executable, "-m", f"sky.server.{module}", "--home", str(self.home), *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            env={**os.environ, **self.environment, **more},
-        )
+        environment = {**os.environ, **self.environment, **more}
+        home = ("--home", str(self.home))
+        return forked.run(f"sky.server.{module}", *home, *words, environment=environment, timeout=60)
 
     async def keep(self, contents: list[bytes]) -> None:
         """Bring large content, as clients do."""

@@ -115,7 +115,7 @@ class Doors:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.hidden = {name: f"{name}-{secrets.token_hex(10)}Z9" for name in NAMES}
-        self.daemon = RunningDaemon(home, free_port(), {**SETTINGS, **self._environment()})
+        self.daemon = RunningDaemon(home, free_port(), {**SETTINGS, **self._environment()}, executed=True)
 
     def _environment(self) -> dict[str, str]:
         return {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import forked
 
 from sky.server.settings import SettingsError, load
 
@@ -38,11 +40,9 @@ def test_a_daemon_that_would_be_reachable_does_not_start(tmp_path: Path) -> None
 def test_a_database_that_cannot_be_spoken_to_is_named_without_its_password(
     tmp_path: Path, kind: str, told: str
 ) -> None:
-    command = [sys.executable, "-m", "sky.server.main", "--home", str(tmp_path), "--port", "0"]
     url = f"{kind}://me:hidden-word@127.0.0.1:1/sky"
-    ended = subprocess.run(
-        [*command, "--database", url], check=False, capture_output=True, text=True, timeout=START_S
-    )
+    words = ("--home", str(tmp_path), "--port", "0", "--database", url)
+    ended = forked.run("sky.server.main", *words, environment=os.environ, timeout=START_S)
     assert ended.returncode == 3
     assert ended.stderr.startswith(f"error: {told}")
     assert "Traceback" not in ended.stderr

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sqlite3
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests import forked
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE
 from tests.disks import small_disk
@@ -22,8 +23,8 @@ START_S = 120
 
 def refusal(home: Path) -> str:
     """The words with which a daemon refuses to start."""
-    command = [sys.executable, "-m", "sky.server.main", "--home", str(home), "--port", "0"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=START_S)
+    words = ("--home", str(home), "--port", "0")
+    ended = forked.run("sky.server.main", *words, environment=os.environ, timeout=START_S)
     assert ended.returncode == 3, ended.stderr
     assert "Traceback" not in ended.stderr
     return ended.stderr

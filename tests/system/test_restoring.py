@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests import forked
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import server
+from tests.system import killed_upkeep
+from tests.system.killed_upkeep import KILLED_AT, STOPPED_AT
 
 from sky.client import calls_admin
 from sky.client.http import Http
@@ -26,18 +29,6 @@ from sky.wire import admin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
-KILLED = """
-import os, signal, sys
-from sky.kit import faults
-from sky.server import upkeep
-
-def point(name):
-    if sys.argv[1] in (name, f"stop at {name}"):
-        os.kill(os.getpid(), signal.SIGKILL if name == sys.argv[1] else signal.SIGSTOP)
-
-faults.watch(point)
-sys.exit(upkeep.main(sys.argv[2:]))
-"""
 NOTHING = ("restore: taken out",)
 HALF = (
     "restore: noted",
@@ -88,16 +79,18 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Backup:
 
 def upkeep(home: Path, *words: str, die_at: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     """What an operator has done to a folder, killed at a point."""
-    command = [sys.executable, "-c", KILLED, die_at, "--home", str(home), *words]
-    environment = {**os.environ, "SKY_DATABASE": "", **more}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
+    environment = {**os.environ, "SKY_DATABASE": "", KILLED_AT: die_at, **more}
+    return forked.run(
+        killed_upkeep.__name__, "--home", str(home), *words, environment=environment, timeout=100
+    )
 
 
 def start_of_daemon(home: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """A daemon that is expected not to serve."""
-    command = [sys.executable, "-m", "sky.server.main", "--home", str(home), "--port", "0"]
     environment = {**os.environ, "SKY_DATABASE": "", **more}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
+    return forked.run(
+        "sky.server.main", "--home", str(home), "--port", "0", environment=environment, timeout=100
+    )
 
 
 def check_is_whole(home: Path, backup: Backup) -> None:
@@ -141,8 +134,10 @@ def test_one_that_is_under_way_is_left_alone_by_the_next_one_from_elsewhere(
     """As two computers with one folder: each has a state folder of its own."""
     shared = tmp_path / "shared"
     environment = {"SKY_DATABASE": "", "SKY_SHARED_FOLDER": str(shared)}
-    command = [sys.executable, "-c", KILLED, f"stop at {stop_at}", "--home", str(tmp_path / "one"), "restore"]
-    first = subprocess.Popen([*command, str(backup.file)], env={**os.environ, **environment})
+    command = [sys.executable, killed_upkeep.__file__, "--home", str(tmp_path / "one"), "restore"]
+    first = subprocess.Popen(
+        [*command, str(backup.file)], env={**os.environ, **environment, STOPPED_AT: stop_at}
+    )
     try:
         assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
         second = upkeep(tmp_path / "two", "restore", str(backup.file), **environment)
