@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sky.domain import ledger
 from sky.domain.ledger import Audit, BelowZero, Last, Line, Movement

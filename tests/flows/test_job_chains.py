@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.flows.places import every
 from tests.flows.test_jobs import SKU, Shop
 from tests.flows.world import World

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.plan.views import MOMENTS, NOW, SECOND
 
 from sky.domain import node as n
@@ -88,9 +88,7 @@ def test_retries_stay_within_what_was_allowed(one: AttemptView, accepting: bool)
 @given(ATTEMPTS)
 def test_a_node_that_is_not_over_ends_nothing_by_itself(one: AttemptView) -> None:
     """Silence, draining, provisioning: whatever the node is going through, the attempt goes on."""
-    serving = dataclasses.replace(
-        one, node_state=n.READY, node_fenced_us=None, deadline_us=None, wanted_rank=None
-    )
+    serving = replace(one, node_state=n.READY, node_fenced_us=None, deadline_us=None, wanted_rank=None)
     assert plan.plan(view(serving), NOW).actions == ()
 
 
@@ -193,7 +191,7 @@ def test_what_runs_in_a_compute_that_ends_is_stopped() -> None:
 def test_what_runs_in_a_compute_that_ends_is_known_only_when_its_node_is_gone() -> None:
     running = attempt(t.STARTED, node_state=n.DELETING)
     assert end_of(running, accepting=False) is None
-    end = end_of(dataclasses.replace(running, node_state=n.DELETED), accepting=False)
+    end = end_of(replace(running, node_state=n.DELETED), accepting=False)
     assert end is not None
     assert (end.state, end.retry_kind) == (t.INDETERMINATE, None)
 
@@ -213,7 +211,7 @@ def test_the_plan_looks_again_at_the_first_of_all_moments() -> None:
         attempt(t.STARTED, deadline_us=NOW - SECOND),
     )
     assert plan.plan(several, NOW).next_us == NOW + 3 * SECOND
-    assert plan.plan(dataclasses.replace(several, next_us=NOW + SECOND), NOW).next_us == NOW + SECOND
+    assert plan.plan(replace(several, next_us=NOW + SECOND), NOW).next_us == NOW + SECOND
     assert plan.plan(view(), NOW) == plan.Decision((), None, "nothing is overdue")
 
 

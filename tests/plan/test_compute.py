@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 from tests.plan.views import NOW, SECOND, carried_out, compute, compute_views, node
 
 from sky.domain import compute as c
@@ -225,7 +224,7 @@ def test_broken_machines_of_a_compute_that_was_ready_are_asked_for_ever_later() 
     )
     again = trouble[-1].deleting_us + 16 * plan.AGAIN_FIRST_US
     assert decision.next_us == again
-    degraded = dataclasses.replace(view, state=c.DEGRADED)
+    degraded = replace(view, state=c.DEGRADED)
     assert plan.AskForNode("cmp_1", 0, 1) in plan.plan(degraded, again).actions
 
 
@@ -240,9 +239,7 @@ def test_nothing_that_can_be_bought_ends_it_at_once_unless_it_serves() -> None:
     hopeless = node("h", state=n.FAILED, last_error=error, rank=0)
     new = compute(hopeless, state=c.PROVISIONING, observed_generation=0, ready_us=None)
     assert plan.plan(new, NOW).actions == (c.ComputeFailed("cmp_1", error),)
-    grows = compute(
-        node(), dataclasses.replace(hopeless, rank=1, created_us=NOW), bounds=Bounds(2, 2, 2), target_nodes=2
-    )
+    grows = compute(node(), replace(hopeless, rank=1, created_us=NOW), bounds=Bounds(2, 2, 2), target_nodes=2)
     decision = plan.plan(grows, NOW)
     assert decision.actions == (c.ComputeDegraded("cmp_1", {**error, "retryable": True}),)
     assert decision.next_us == NOW + plan.AGAIN_FIRST_US
@@ -254,7 +251,7 @@ def test_a_degraded_compute_tells_another_reason_once() -> None:
     waiting = node(state=n.REQUESTED, last_error=other)
     view = compute(waiting, state=c.DEGRADED, last_error=first)
     assert plan.plan(view, NOW).actions == (c.ComputeNoted("cmp_1", other),)
-    assert plan.plan(dataclasses.replace(view, last_error=other), NOW).actions == ()
+    assert plan.plan(replace(view, last_error=other), NOW).actions == ()
 
 
 def test_another_generation_is_tried_with_one_node_and_then_replaces_the_others() -> None:
@@ -263,7 +260,7 @@ def test_another_generation_is_tried_with_one_node_and_then_replaces_the_others(
     first = plan.plan(compute(*former, **three), NOW)
     assert first.actions == (n.NodeDeleting("c", NOW), c.ComputeProvisioning("cmp_1"))
     assert "2 of the definition before stay until one of this is ready" in first.why
-    going = dataclasses.replace(former[2], state=n.DELETING)
+    going = replace(former[2], state=n.DELETING)
     coming = node("d", rank=2, generation=2, state=n.BOOTSTRAPPING)
     three["state"] = c.PROVISIONING
     assert plan.plan(compute(*former[:2], going, **three), NOW).actions == ()

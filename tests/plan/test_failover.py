@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from msgspec.structs import replace
 from tests.plan.views import NOW, SECOND, alternative, case, compute, node, offer, source, wanted
 
 from sky.domain import node as n
@@ -49,7 +49,7 @@ def silent(*offers: Offer, **more: Any) -> Chosen:
 
 
 def test_the_next_kind_is_taken_and_what_came_first_is_told_with_region_and_cost() -> None:
-    full = dataclasses.replace(HOST, available=0)
+    full = replace(HOST, available=0)
     quota = {
         "offer": BOX.id,
         "market": "on_demand",
@@ -69,7 +69,7 @@ def test_the_next_kind_is_taken_and_what_came_first_is_told_with_region_and_cost
     }
     assert bound.passed_over == [sold_out, quota], "as the spec orders them, however they were heard of"
     said = {**quota, "offer": HOST.id, "reason": "pool/host in pool, 0.5 USD an hour: it is full"}
-    sold = dataclasses.replace(BOX, available=0)
+    sold = replace(BOX, available=0)
     bound = bought(waiting(HOST, sold, T3, node=node(state=n.REQUESTED, passed_over=(said,))))
     assert [one["offer"] for one in bound.passed_over] == [HOST.id, None]
 
@@ -79,7 +79,7 @@ def test_what_would_have_come_later_anyway_is_told_last() -> None:
     want = wanted(
         alternative(provider="aws", cpus=2), alternative(provider="ssh"), alternative(provider="container")
     )
-    full = dataclasses.replace(HOST, available=0, on_demand_micro=1)
+    full = replace(HOST, available=0, on_demand_micro=1)
     bound = bought(waiting(*unfit, full, BOX, wanted=want))
     assert bound.offer == BOX
     assert bound.passed_over[0]["reason"] == "pool/host in pool, 1e-06 USD an hour: is sold out"
@@ -88,17 +88,17 @@ def test_what_would_have_come_later_anyway_is_told_last() -> None:
 
 def test_offers_of_what_comes_first_are_read_before_another_is_taken() -> None:
     """What a pool has said once, that it is full, may be long over."""
-    old = dataclasses.replace(POOL, fresh=False)
-    decision = waiting(dataclasses.replace(HOST, available=0), BOX, T3, sources=(old, BOXES, CLOUD))
+    old = replace(POOL, fresh=False)
+    decision = waiting(replace(HOST, available=0), BOX, T3, sources=(old, BOXES, CLOUD))
     assert decision.actions == (plan.FetchOffers((POOL.id,)),)
     assert decision.next_us == NOW + plan.OFFERS_WAIT_US
     assert waiting(BOX, T3, sources=(old, BOXES, CLOUD)).actions == (plan.FetchOffers((POOL.id,)),)
 
 
 def test_nothing_is_waited_for_that_comes_later_or_does_not_answer() -> None:
-    old = dataclasses.replace(CLOUD, fresh=False)
+    old = replace(CLOUD, fresh=False)
     assert bought(waiting(HOST, BOX, sources=(POOL, BOXES, old))).offer == HOST
-    lost = dataclasses.replace(POOL, fresh=False, error="no route to host")
+    lost = replace(POOL, fresh=False, error="no route to host")
     bound = bought(waiting(BOX, T3, sources=(lost, BOXES, CLOUD)))
     assert bound.offer == BOX
     assert [one["reason"] for one in bound.passed_over] == [
@@ -110,10 +110,10 @@ def test_nothing_is_waited_for_that_comes_later_or_does_not_answer() -> None:
 def test_a_provider_that_is_asked_and_does_not_answer_is_waited_for_a_while() -> None:
     """Its old offers are then taken after all the others', and of one that has none it is told."""
     before_us = NOW - plan.OFFERS_PATIENCE_US
-    slow = dataclasses.replace(POOL, fresh=False, asked_us=before_us + 1)
+    slow = replace(POOL, fresh=False, asked_us=before_us + 1)
     fetch = plan.FetchOffers((POOL.id,))
     assert waiting(BOX, T3, sources=(slow, BOXES, CLOUD)).actions == (fetch,)
-    slow = dataclasses.replace(slow, asked_us=before_us)
+    slow = replace(slow, asked_us=before_us)
     told = [one["reason"] for one in bought(waiting(BOX, T3, sources=(slow, BOXES, CLOUD))).passed_over]
     assert told == ["pool: its offers are not known: no answer for more than 10 s"]
     assert bought(waiting(*ALL, sources=(slow, BOXES, CLOUD))).offer == BOX
@@ -123,16 +123,16 @@ def test_a_provider_that_is_asked_and_does_not_answer_is_waited_for_a_while() ->
 
 
 def test_where_prices_count_every_provider_is_asked_first() -> None:
-    old = dataclasses.replace(CLOUD, fresh=False)
-    want = dataclasses.replace(WANT, selection="cheapest")
+    old = replace(CLOUD, fresh=False)
+    want = replace(WANT, selection="cheapest")
     decision = waiting(HOST, BOX, wanted=want, sources=(POOL, BOXES, old))
     assert decision.actions == (plan.FetchOffers((CLOUD.id,)),)
-    own = (dataclasses.replace(BOXES, fresh=False),)
+    own = (replace(BOXES, fresh=False),)
     assert bought(waiting(BOX, wanted=want, sources=own)).offer == BOX, "its own price is not asked twice"
 
 
 def test_a_provider_that_does_not_answer_comes_after_those_that_do() -> None:
-    lost = dataclasses.replace(POOL, error="no route to host")
+    lost = replace(POOL, error="no route to host")
     found = silent(*ALL, sources=(lost, BOXES, CLOUD))
     assert found.offer == BOX
     why = "pool/host in pool, 0.5 USD an hour: its provider does not answer: no route to host"
@@ -141,14 +141,14 @@ def test_a_provider_that_does_not_answer_comes_after_those_that_do() -> None:
 
 
 def test_a_provider_that_does_not_answer_is_tried_where_there_is_no_other() -> None:
-    lost = dataclasses.replace(POOL, error="no route to host")
+    lost = replace(POOL, error="no route to host")
     found = silent(HOST, sources=(lost,))
     assert (found.offer, found.reasons) == (HOST, ())
 
 
 def test_what_costs_more_than_what_was_taken_is_no_reason() -> None:
-    want = dataclasses.replace(WANT, selection="cheapest")
-    lost = dataclasses.replace(POOL, error="no route to host")
+    want = replace(WANT, selection="cheapest")
+    lost = replace(POOL, error="no route to host")
     assert silent(*ALL, want=want, sources=(lost, BOXES, CLOUD)).reasons == ()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.plan.views import LONG_AGO, MOMENTS, NOW, SECOND, alternative, case, node, offer, source, wanted
 
 from sky.domain import node as n
@@ -132,11 +132,11 @@ def test_what_was_refused_to_another_node_of_the_compute_is_not_asked_for_too() 
     assert isinstance(noted, n.NodeNoted)
     assert "refused a moment ago" in noted.last_error["message"]
     assert decision.next_us == NOW + 9 * SECOND
-    (bound,) = plan.plan(dataclasses.replace(asked, offers=(offer("a"), offer("b"))), NOW).actions
+    (bound,) = plan.plan(replace(asked, offers=(offer("a"), offer("b"))), NOW).actions
     assert isinstance(bound, n.NodeBound)
     assert (bound.offer.id, [p["reason"] for p in bound.passed_over]) == ("ofr_b", ["cloud/a: no capacity"])
-    own_fault = dataclasses.replace(other, passed_over=(one | {"alike": False},))
-    (bound,) = plan.plan(dataclasses.replace(asked, beside=(own_fault,)), NOW).actions
+    own_fault = replace(other, passed_over=(one | {"alike": False},))
+    (bound,) = plan.plan(replace(asked, beside=(own_fault,)), NOW).actions
     assert isinstance(bound, n.NodeBound), "what was wrong with its own order may be right with another's"
 
 
@@ -148,7 +148,7 @@ def test_the_oldest_asks_again_and_the_others_wait_for_what_it_is_told() -> None
     second = case(mine, offer("a"), beside=(older,))
     assert plan.plan(second, NOW).next_us == NOW + plan.TURN_US
     assert isinstance(plan.plan(second, NOW + plan.TURN_US).actions[0], n.NodeBound), "its turn comes"
-    many = dataclasses.replace(second, beside=(older,) * 20)
+    many = replace(second, beside=(older,) * 20)
     assert plan.plan(many, NOW).next_us == NOW + plan.TURNS_MAX * plan.TURN_US
     later_us = NOW + 20 * SECOND
     asks = Beside(before=True, asks=("ofr_a", "on_demand"), asked_us=later_us - SECOND)
@@ -166,7 +166,7 @@ def test_what_is_sold_out_is_told_once_and_tried_again() -> None:
     assert isinstance(noted, n.NodeNoted)
     assert noted.last_error["retryable"]
     assert "sold out" in noted.last_error["message"]
-    known = dataclasses.replace(asked, node=node(state=n.REQUESTED, last_error=noted.last_error))
+    known = replace(asked, node=node(state=n.REQUESTED, last_error=noted.last_error))
     again = plan.plan(known, NOW)
     assert (again.actions, again.next_us) == ((), NOW + plan.PASSED_OVER_US)
 
@@ -190,11 +190,11 @@ def test_unknown_offers_are_fetched_and_the_providers_trouble_is_told() -> None:
     decision = plan.plan(asked, NOW)
     fetch = plan.FetchOffers(("prv_1",))
     assert (decision.actions, decision.next_us) == ((fetch,), NOW + plan.OFFERS_WAIT_US)
-    trouble = dataclasses.replace(asked, sources=(source(fresh=False, error="wrong token"),))
+    trouble = replace(asked, sources=(source(fresh=False, error="wrong token"),))
     (noted,) = plan.plan(trouble, NOW).actions
     assert isinstance(noted, n.NodeNoted)
     assert "wrong token" in noted.last_error["message"]
-    known = dataclasses.replace(trouble, node=node(state=n.REQUESTED, last_error=noted.last_error))
+    known = replace(trouble, node=node(state=n.REQUESTED, last_error=noted.last_error))
     assert plan.plan(known, NOW).actions == (fetch,)
 
 

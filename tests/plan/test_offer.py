@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.plan.views import alternative, offer, wanted
 
 from sky.domain.compute import Wanted
@@ -54,7 +54,7 @@ def test_first_takes_the_first_alternative_that_can_be_had() -> None:
         selection="first",
         allocation="spot",
     )
-    offers = (LARGE, GPU, dataclasses.replace(SMALL, spot_micro=50))
+    offers = (LARGE, GPU, replace(SMALL, spot_micro=50))
     assert chosen(offers, want)[0] == "large"
     assert chosen(offers, want, refused(LARGE, market="spot"))[0] == "gpu"
     assert chosen(offers, want, refused(LARGE, GPU, market="spot"))[0] == "small"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.plan.views import alternative, offer, wanted
 
 from sky.domain.compute import Wanted
@@ -40,7 +39,7 @@ ALTERNATIVES = st.lists(
         instance_type=st.sampled_from([None, None, "m1"]),
         market=st.sampled_from([None, "spot", "on_demand"]),
         max_hourly_micro=st.none() | st.integers(0, 5),
-    ).map(lambda one: one if one.cpus else dataclasses.replace(one, cpus_exact=False)),
+    ).map(lambda one: one if one.cpus else replace(one, cpus_exact=False)),
     min_size=1,
     max_size=3,
 )

@@ -5,11 +5,11 @@ Decides: usual values, and how actions change a snapshot (by the tables, as the 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sky.domain import compute as c
 from sky.domain import node as n
@@ -157,11 +157,11 @@ def carried_out(view: ComputeView, actions: Iterable[object]) -> ComputeView:
                 generation=action.generation,
                 created_us=NOW,
             )
-            view = dataclasses.replace(view, nodes=(*view.nodes, fresh))
+            view = replace(view, nodes=(*view.nodes, fresh))
         elif type(action) in c.MOVES:
             view = _moved(view, c.MOVES, action)
         else:
-            view = dataclasses.replace(
+            view = replace(
                 view, nodes=tuple(_moved(x, n.MOVES, action) if x.id == action.id else x for x in view.nodes)
             )
     return view
@@ -171,9 +171,9 @@ def _moved(row: Any, moves: Any, fact: Fact) -> Any:
     state = advance(moves, row.state, fact)
     if state is None:
         return row
-    named = {f.name for f in dataclasses.fields(row)}
-    said = {f.name: getattr(fact, f.name) for f in dataclasses.fields(fact) if f.name in named}
-    return dataclasses.replace(row, **{**said, "state": state})
+    named = set(row.__struct_fields__)
+    said = {name: getattr(fact, name) for name in fact.__struct_fields__ if name in named}
+    return replace(row, **{**said, "state": state})
 
 
 ERRORS = st.sampled_from(

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.providers.kubernetes_cluster import Cluster, Trouble
 
@@ -294,7 +295,7 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 async def test_a_pod_without_a_node_is_given_up_after_its_time(cluster: Cluster) -> None:
     patient = provider_of(cluster, unschedulable_seconds=3600)
     order = await order_of(patient)
-    big = replace(order, offer=replace(order.offer, cpus=64))
+    big = replace(order, offer=msgspec.structs.replace(order.offer, cpus=64))
     with pytest.raises(AgainLater, match="no node has room for the pod: 0/1 nodes are available"):
         await patient.launch(big)
     (pod,) = cluster.all("pods")

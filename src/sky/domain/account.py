@@ -7,8 +7,9 @@ is final.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain.lifecycle import Fact, Move, Table
 
@@ -23,39 +24,33 @@ SCOPES = (READ, JOBS)
 TIERS = ("hyperscaler", "neocloud", "marketplace")
 
 
-@dataclass(frozen=True, slots=True)
-class AccountEnabled(Fact):
+class AccountEnabled(Fact, frozen=True):
     """Whether it may submit jobs at all; an operator turns that on."""
 
     enabled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AccountLimited(Fact):
+class AccountLimited(Fact, frozen=True):
     """It has limits of its own, as JSON; what they do not name is the deployment's."""
 
     limits: Any
 
 
-@dataclass(frozen=True, slots=True)
-class AccountCapped(Fact):
+class AccountCapped(Fact, frozen=True):
     """It has budgets, as JSON; None: none."""
 
     caps: Any
 
 
-@dataclass(frozen=True, slots=True)
-class AccountSuspended(Fact):
+class AccountSuspended(Fact, frozen=True):
     """An operator stopped it from submitting."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountResumed(Fact):
+class AccountResumed(Fact, frozen=True):
     """An operator lets it submit again."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountClosed(Fact):
+class AccountClosed(Fact, frozen=True):
     """It is over."""
 
 
@@ -70,8 +65,7 @@ MOVES: Table = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How much of an account may be under way at once. ``gpus`` is by tier; None: no limit."""
 
     active_jobs: int | None
@@ -79,8 +73,7 @@ class Limits:
     gpus: dict[str, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class InUse:
+class InUse(Struct, frozen=True):
     """What of it is under way. ``gpus`` is by tier."""
 
     active_jobs: int
@@ -88,8 +81,7 @@ class InUse:
     gpus: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """One limit that a submit would exceed."""
 
     limit: str

@@ -8,7 +8,8 @@ where a file is, and a path cannot lead out of its job.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 JOBS = "jobs/"
 MANIFEST = "_manifest.json"
@@ -19,8 +20,7 @@ NAME_BYTES_MAX = 700
 """Stores take keys of 1,024 bytes, some of them parts of 255: longer paths are known by their hash."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True):
     """A file of a job, as it is or is to be."""
 
     job_id: str
@@ -29,8 +29,7 @@ class StoredFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """Files that are there as they were announced, and those that are not, each with why."""
 
     good: tuple[StoredFile, ...]

@@ -8,17 +8,17 @@ ever charged more than its budget.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
 
 DAY, MONTH = "day", "month"
 KEY, ACCOUNT = "key", "account"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """The most that may be spent: by a key or by its account (``of``), in a day or a month (``window``)."""
 
     of: str

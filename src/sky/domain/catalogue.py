@@ -8,11 +8,11 @@ price that its SKU had when it was submitted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a SKU can run: a cloud, which is a kind of provider, and what to ask there."""
 
     cloud: str
@@ -21,8 +21,7 @@ class Place:
     regions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Sku:
+class Sku(Struct, frozen=True):
     """A kind of machine at a price. ``price_micro`` is per hour."""
 
     id: str
@@ -51,16 +50,14 @@ class Sku:
         return tuple(dict.fromkeys(place.cloud for place in self.places))
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A folder inside a job, and what it is for."""
 
     mount: str
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobTemplate:
+class JobTemplate(Struct, frozen=True):
     """A job that is written down already. ``reason`` says why it cannot be used; None: it can."""
 
     id: str
@@ -79,8 +76,7 @@ class JobTemplate:
     image_source: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(Struct, frozen=True):
     """Everything that is listed. ``broken``: templates whose files cannot be read now, and why not."""
 
     skus: Mapping[str, Sku] = field(default_factory=dict[str, Sku])

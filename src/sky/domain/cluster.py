@@ -7,8 +7,9 @@ machines, and what was on their disks comes back with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain.compute import Bounds
 from sky.domain.job import StepView
@@ -29,21 +30,18 @@ STATES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterUp(Fact):
+class ClusterUp(Fact, frozen=True):
     """All its machines are ready."""
 
     up_us: int
     last_error: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterImpaired(Fact):
+class ClusterImpaired(Fact, frozen=True):
     """It was up, and machines of it are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRelaunched(Fact):
+class ClusterRelaunched(Fact, frozen=True):
     """Another compute was asked for in place of one that could not be had."""
 
     compute_id: str
@@ -51,25 +49,21 @@ class ClusterRelaunched(Fact):
     last_error: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStopping(Fact):
+class ClusterStopping(Fact, frozen=True):
     """Its machines are to be given back, and its disks kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStopped(Fact):
+class ClusterStopped(Fact, frozen=True):
     """It has no machines any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStarting(Fact):
+class ClusterStarting(Fact, frozen=True):
     """Its machines are asked for again."""
 
     launched_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAutostopSet(Fact):
+class ClusterAutostopSet(Fact, frozen=True):
     """What happens when it has been idle for so long, from now on; -1 minutes: nothing."""
 
     autostop_minutes: int
@@ -78,15 +72,13 @@ class ClusterAutostopSet(Fact):
     autostop_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterResized(Fact):
+class ClusterResized(Fact, frozen=True):
     """Another number of machines is wanted."""
 
     num_nodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterUsed(Fact):
+class ClusterUsed(Fact, frozen=True):
     """A job was submitted: the next one gets ``next_job``."""
 
     next_job: int
@@ -94,8 +86,7 @@ class ClusterUsed(Fact):
     busy_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDown(Fact):
+class ClusterDown(Fact, frozen=True):
     """It is gone."""
 
     removed_us: int
@@ -119,8 +110,7 @@ MOVES: Table = {
 # ── what a plan reads ───────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(Struct, frozen=True):
     """An open job of a cluster. ``bring``, ``setup`` and ``run`` are its tasks so far, one per node and
     thing; ``brings`` and ``sets_up`` say whether it has such steps at all."""
 
@@ -138,8 +128,7 @@ class JobView:
     stop_error: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Idling:
+class Idling(Struct, frozen=True):
     """What decides for how long a cluster was not used. Moments in microseconds, 0: never. ``session_us``:
     until when a shell on it is open, as far as is known."""
 
@@ -162,8 +151,7 @@ class Idling:
         return max(moments)
 
 
-@dataclass(frozen=True, slots=True)
-class Buying:
+class Buying(Struct, frozen=True):
     """How far a cluster's machines have come. ``coming``: one is bought or made ready; ``moved_us``: when a
     node last began or ended; ``refused_until_us``: until when the offer is left alone that was refused last.
     """
@@ -173,8 +161,7 @@ class Buying:
     refused_until_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(Struct, frozen=True):
     """A cluster with its compute and its open jobs, oldest first: of those that wait in one state the first,
     and ``waiting_more`` that it is not alone. ``gpus``: on each node; ``machines``: nodes that are not over;
     ``ready``: those that take work; ``wanted``: how many nodes its compute may have,

@@ -6,7 +6,6 @@ ends the job on all; what ended stays ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sky.domain.lifecycle import Fact, Move, Table
@@ -30,35 +29,30 @@ STATES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class JobSettingUp(Fact):
+class JobSettingUp(Fact, frozen=True):
     """Its files are brought by these tasks: ``{"bring": [...], "setup": [...]}``, one per node and thing."""
 
     setup_tasks: Any
 
 
-@dataclass(frozen=True, slots=True)
-class JobSetupRuns(Fact):
+class JobSetupRuns(Fact, frozen=True):
     """Its files are there; its setup runs."""
 
     setup_tasks: Any
 
 
-@dataclass(frozen=True, slots=True)
-class JobQueued(Fact):
+class JobQueued(Fact, frozen=True):
     """Its files are there and its setup has run."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobLaunched(Fact):
+class JobLaunched(Fact, frozen=True):
     """Its script runs as these tasks, one per node."""
 
     run_tasks: Any
     started_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended(Fact):
+class Ended(Fact, frozen=True):
     """It is over. ``exit_codes`` are by rank, as far as they are known."""
 
     ended_us: int
@@ -66,33 +60,27 @@ class Ended(Fact):
     error: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobSucceeded(Ended):
+class JobSucceeded(Ended, frozen=True):
     """Its script ended with 0 on every node."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFailed(Ended):
+class JobFailed(Ended, frozen=True):
     """Its script ended otherwise on a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFailedSetup(Ended):
+class JobFailedSetup(Ended, frozen=True):
     """Its setup ended otherwise than with 0 on a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFailedDriver(Ended):
+class JobFailedDriver(Ended, frozen=True):
     """It could not be run, or nobody knows how it ended, for a reason that is not its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobCancelled(Ended):
+class JobCancelled(Ended, frozen=True):
     """Somebody cancelled it, or its cluster was stopped or went."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobStopAsked(Fact):
+class JobStopAsked(Fact, frozen=True):
     """Its tasks were asked to stop: it ends as cancelled, or as failed where ``stop_error`` says why."""
 
     stop_us: int

@@ -7,8 +7,9 @@ but for its deletion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from sky.domain.lifecycle import Fact, Move, Table
 from sky.domain.offer import Market
@@ -31,8 +32,7 @@ STATES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """How many nodes are wanted; ``low`` and ``high`` differ only when the compute scales itself."""
 
     desired: int
@@ -40,8 +40,7 @@ class Bounds:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """One kind of machine that would do. Costs in micro-dollars per hour.
 
     ``market``: the only one on which it may be bought, whatever the spec says of all. ``place``: its place
@@ -64,8 +63,7 @@ class Alternative:
     place: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """The part of a spec that decides what to buy."""
 
     alternatives: tuple[Alternative, ...]
@@ -77,76 +75,65 @@ class Wanted:
     concurrency: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeBound(Fact):
+class ComputeBound(Fact, frozen=True):
     """An offer was chosen for its first node: from here on it is known what it will cost."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeProvisioning(Fact):
+class ComputeProvisioning(Fact, frozen=True):
     """Nodes are missing and being bought."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeRecovering(Fact):
+class ComputeRecovering(Fact, frozen=True):
     """Nodes that were there are gone and being replaced."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeReady(Fact):
+class ComputeReady(Fact, frozen=True):
     """All wanted nodes are ready."""
 
     ready_us: int
     last_error: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeDegraded(Fact):
+class ComputeDegraded(Fact, frozen=True):
     """Nodes are missing and could not be bought just now."""
 
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeNoted(Fact):
+class ComputeNoted(Fact, frozen=True):
     """They still cannot be bought, and the reason is another one."""
 
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeFailed(Fact):
+class ComputeFailed(Fact, frozen=True):
     """Nothing the spec allows can be bought, now or later."""
 
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeResized(Fact):
+class ComputeResized(Fact, frozen=True):
     """Somebody wants another number of nodes."""
 
     intent: ClassVar[bool] = True
     spec: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeScaled(Fact):
+class ComputeScaled(Fact, frozen=True):
     """The compute scaled itself, within its bounds, to ``target_nodes``."""
 
     target_nodes: int
     scaled_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeDisksKept(Fact):
+class ComputeDisksKept(Fact, frozen=True):
     """The disks of so many ranks, from 0 on, stay when their machines go; those of others are removed."""
 
     intent: ClassVar[bool] = True
     disks: int
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeDrifted(Fact):
+class ComputeDrifted(Fact, frozen=True):
     """Somebody wants it otherwise. ``pending``: those fields of its spec; ``drift``: what of them differs.
 
     Both are None when it is wanted again as it is. Nothing of it is applied before a new generation.
@@ -157,8 +144,7 @@ class ComputeDrifted(Fact):
     drift: Any
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationCreated(Fact):
+class GenerationCreated(Fact, frozen=True):
     """Somebody froze a new definition, and what was pending is part of it or is forgotten."""
 
     intent: ClassVar[bool] = True
@@ -168,74 +154,64 @@ class GenerationCreated(Fact):
     drift: None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationApplied(Fact):
+class GenerationApplied(Fact, frozen=True):
     """As many nodes as wanted are there and of this generation."""
 
     observed_generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseClaimed(Fact):
+class LeaseClaimed(Fact, frozen=True):
     """A process holds this compute until a moment."""
 
     lease_owner: str
     lease_expires_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeAdopted(Fact):
+class ComputeAdopted(Fact, frozen=True):
     """Another process holds it now; the one before let its lease lapse."""
 
     lease_owner: str
     lease_expires_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRenewed(Fact):
+class LeaseRenewed(Fact, frozen=True):
     """The holder is still there."""
 
     lease_expires_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseReleased(Fact):
+class LeaseReleased(Fact, frozen=True):
     """The holder let go, at ``lease_expires_us``."""
 
     lease_expires_us: int
     lease_owner: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeAbandoned(Fact):
+class ComputeAbandoned(Fact, frozen=True):
     """Nobody holds it, and it asked to be deleted when that happens."""
 
     lease_owner: str | None = None
     lease_expires_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeDeleting(Fact):
+class ComputeDeleting(Fact, frozen=True):
     """Somebody wants it gone."""
 
     intent: ClassVar[bool] = True
     deleting_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionFailed(Fact):
+class DeletionFailed(Fact, frozen=True):
     """A machine could not be given back; it keeps costing and is tried again."""
 
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class StraysTerminated(Fact):
+class StraysTerminated(Fact, frozen=True):
     """Machines that no row owned were found under this compute's name and ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeDeleted(Fact):
+class ComputeDeleted(Fact, frozen=True):
     """Every machine is gone."""
 
     deleted_us: int

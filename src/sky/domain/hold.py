@@ -6,7 +6,7 @@ Follows: an order to a console is noted before it is given, so that a crash betw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
 def extension_name(job_id: str, ordinal: int) -> str:
@@ -14,8 +14,7 @@ def extension_name(job_id: str, ordinal: int) -> str:
     return f"{job_id}:{ordinal}"
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """An order that was or is to be given: the first hold of a job is ordinal 1. ``leaving``: it is not to
     stand, whatever became of it."""
 
@@ -25,8 +24,7 @@ class Noted:
     leaving: bool
 
 
-@dataclass(frozen=True, slots=True)
-class HoldView:
+class HoldView(Struct, frozen=True):
     """What is noted of one job's hold. ``job_state`` None: no job was written; ``charge_micro``: what it
     costs in the end, None before; ``finished_us``: when it ended."""
 

@@ -9,8 +9,9 @@ what is our fault are free. A job that is begun again is one job: what it ran be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from sky.domain.lifecycle import Fact, Move, Table
 from sky.domain.money import charge_micro, seconds_begun
@@ -35,15 +36,13 @@ STATES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class JobProvisioning(Fact):
+class JobProvisioning(Fact, frozen=True):
     """A compute was asked for; None: that was refused, and the job ends for it."""
 
     compute_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlaced(Fact):
+class JobPlaced(Fact, frozen=True):
     """Its machine is up: where it is and what it costs its seller, as JSON, and the task that pulls the image
     and the inputs."""
 
@@ -51,44 +50,38 @@ class JobPlaced(Fact):
     prepare_task: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobLaunched(Fact):
+class JobLaunched(Fact, frozen=True):
     """Image and inputs are there; the task that runs the command was submitted."""
 
     run_task: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobRunning(Fact):
+class JobRunning(Fact, frozen=True):
     """The command runs, since ``started_us``: metering begins."""
 
     started_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobExhausted(Fact):
+class JobExhausted(Fact, frozen=True):
     """The balance cannot cover its next extension."""
 
     exhausted_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobExtended(Fact):
+class JobExtended(Fact, frozen=True):
     """More is held for it."""
 
     holds: int
     exhausted_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobStopping(Fact):
+class JobStopping(Fact, frozen=True):
     """It is to be stopped by us; ``error`` says why, as JSON."""
 
     stop_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class JobRan(Fact):
+class JobRan(Fact, frozen=True):
     """The command is over: metering ended at ``ended_us``. A task uploads its outputs, if there are any."""
 
     ended_us: int
@@ -96,8 +89,7 @@ class JobRan(Fact):
     upload_task: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobRetried(Fact):
+class JobRetried(Fact, frozen=True):
     """Its machine was lost, and it is begun again on another. ``past`` has each beginning before, as JSON,
     and ``used_us`` is how long they were metered together."""
 
@@ -113,8 +105,7 @@ class JobRetried(Fact):
     exit_code: None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended(Fact):
+class Ended(Fact, frozen=True):
     """It is over. ``ended_us`` is when metering ended; None: it never ran."""
 
     finished_us: int
@@ -122,28 +113,23 @@ class Ended(Fact):
     error: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobSucceeded(Ended):
+class JobSucceeded(Ended, frozen=True):
     """The command ended with 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFailed(Ended):
+class JobFailed(Ended, frozen=True):
     """The command ended otherwise, could not be run, or was stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobInterrupted(Ended):
+class JobInterrupted(Ended, frozen=True):
     """Its machine was taken back."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobCancelled(Ended):
+class JobCancelled(Ended, frozen=True):
     """The customer ended it."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobSettled(Fact):
+class JobSettled(Fact, frozen=True):
     """Its hold is resolved: ``settled_micro`` was charged and the rest returned."""
 
     settled_micro: int
@@ -169,8 +155,7 @@ MOVES: Table = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
+class Meter(Struct, frozen=True):
     """What decides a job's cost. Moments in microseconds; None: not yet. ``used_us``: how long it ran before
     it was begun again."""
 
@@ -211,8 +196,7 @@ def first_hold_seconds(max_runtime_seconds: int) -> int:
     return min(max_runtime_seconds, HOLD_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """How often a job is begun again (``most``), and after which of the codes that tell of a lost machine."""
 
     most: int
@@ -245,8 +229,7 @@ def policy_of(kept: Mapping[str, Any] | None) -> RetryPolicy:
 # ── what a plan reads ───────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class StepView:
+class StepView(Struct, frozen=True):
     """One of a job's tasks: pulling, running or uploading. ``result``: what it returned; ``failed``: the part
     of it that says why it could not be done; ``code`` and ``message`` are the engine's reason where it did
     not return; ``seen_us``: when the node that it is on was last heard."""
@@ -261,8 +244,7 @@ class StepView:
     seen_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(Struct, frozen=True):
     """A job with its compute and its tasks. ``last_seen_us``: when its node was last heard; ``elsewhere``: a
     console keeps its money; ``asking``: that console is being asked for more. ``after`` has the state of each
     job that it runs after, while it is queued; ``retries`` is how often it was begun again, for ``used_us``

@@ -6,8 +6,9 @@ names is there too, whatever its age.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 DAY_US: Final = 24 * 3600 * 1_000_000
 FRESH_US: Final = 3600 * 1_000_000
@@ -19,8 +20,7 @@ UNNAMED_US_MIN: Final = 2 * FRESH_US
 """Content is never removed sooner: whoever has brought it is about to name it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(Struct, frozen=True):
     """In microseconds. ``ended_us``: deleted computes and removed clusters, with all that was theirs;
     ``calls_us``: calls that are over, of computes that are there; ``requests_us``: requests that are over;
     ``deliveries_us``: what became of messages to webhooks; ``unnamed_us``: functions and content that

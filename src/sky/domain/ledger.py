@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 FUNDING, REVENUE, GOODWILL = "platform/funding", "platform/revenue", "platform/goodwill"
 CONSOLE = "platform/console"
@@ -33,16 +35,14 @@ def held(account_id: str) -> str:
     return f"{account_id}/held"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One side of a movement: what it adds to ``account``, in micro-dollars."""
 
     account: str
     amount_micro: int
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(Struct, frozen=True):
     """Entries that are booked together or not at all. ``reference`` names the cause, and is booked once."""
 
     reference: str
@@ -116,8 +116,7 @@ def settle(
 # ── what is written, and the audit of it ────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """An entry as it is kept. A customer's lines form a chain: ``ordinal`` counts from 1, ``balance_micro``
     is the sum so far, ``digest`` covers the line and the digest before it. The platform's have neither."""
 
@@ -133,8 +132,7 @@ class Line:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Last:
+class Last(Struct, frozen=True):
     """Where the chain of a customer's account ends."""
 
     ordinal: int = 0
@@ -182,8 +180,7 @@ def digest(line: Line, before: str) -> str:
     return hashlib.sha256("\x1f".join(map(str, told)).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that does not add up; ``seq`` is the line to look at, 0 where it is none in particular."""
 
     seq: int

@@ -9,12 +9,12 @@ and saying again what is already true changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+
+class Fact(Struct, frozen=True):
     """Something that happened to the row ``id``. Fields beside ``id`` are columns it sets.
 
     ``intent``: the fact says what somebody wants, so it moves the revision that clients compare.

@@ -7,7 +7,6 @@ rank is bought again only when the machine that had it is gone or has surely end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sky.domain.lifecycle import Fact, Move, Table
@@ -35,8 +34,7 @@ STATES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBound(Fact):
+class NodeBound(Fact, frozen=True):
     """This offer will be bought for it, and why not others. Prices in micro-dollars per hour."""
 
     provider_id: str
@@ -51,8 +49,7 @@ class NodeBound(Fact):
     launch_deadline_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodePassedOver(Fact):
+class NodePassedOver(Fact, frozen=True):
     """The chosen offer was refused; nothing was bought, and others are tried."""
 
     passed_over: Any
@@ -60,15 +57,13 @@ class NodePassedOver(Fact):
     provider_id: None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeNoted(Fact):
+class NodeNoted(Fact, frozen=True):
     """Nothing could be bought, there was no answer, or the machine does not run yet; it is tried again."""
 
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLaunched(Fact):
+class NodeLaunched(Fact, frozen=True):
     """The provider has a machine for it."""
 
     machine: str
@@ -78,8 +73,7 @@ class NodeLaunched(Fact):
     connect_deadline_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConnected(Fact):
+class NodeConnected(Fact, frozen=True):
     """Its agent called for the first time."""
 
     boot: str
@@ -89,8 +83,7 @@ class NodeConnected(Fact):
     last_seen_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReconnected(Fact):
+class NodeReconnected(Fact, frozen=True):
     """Its agent called again, perhaps a new one on the same machine (another boot)."""
 
     boot: str
@@ -100,90 +93,78 @@ class NodeReconnected(Fact):
     heard: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReady(Fact):
+class NodeReady(Fact, frozen=True):
     """The environment is there; it takes work."""
 
     ready_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUnwanted(Fact):
+class NodeUnwanted(Fact, frozen=True):
     """Somebody wants this one gone, whatever its compute wants: it finishes what it has first."""
 
     intent: ClassVar[bool] = True
     unwanted_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRetained(Fact):
+class NodeRetained(Fact, frozen=True):
     """What it was made as is wanted again, under another number."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDraining(Fact):
+class NodeDraining(Fact, frozen=True):
     """It is to be given back once it has nothing to do."""
 
     intent: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecalled(Fact):
+class NodeRecalled(Fact, frozen=True):
     """Its provider is about to take the machine back: it finishes what it can, and takes no more. Why."""
 
     unwanted_us: int
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDrainAborted(Fact):
+class NodeDrainAborted(Fact, frozen=True):
     """It is wanted after all."""
 
     intent: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLost(Fact):
+class NodeLost(Fact, frozen=True):
     """Gone, or silent beyond its lease. ``fenced_us``: from when on it surely runs nothing."""
 
     last_error: Any
     fenced_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDeleting(Fact):
+class NodeDeleting(Fact, frozen=True):
     """It is to be given back."""
 
     intent: ClassVar[bool] = True
     deleting_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBroken(Fact):
+class NodeBroken(Fact, frozen=True):
     """It never became ready, and its machine is to be given back: why."""
 
     deleting_us: int
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDeletionFailed(Fact):
+class NodeDeletionFailed(Fact, frozen=True):
     """Giving it back failed this time."""
 
     last_error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDeleted(Fact):
+class NodeDeleted(Fact, frozen=True):
     """The provider says that the machine is gone."""
 
     terminated_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFailed(Fact):
+class NodeFailed(Fact, frozen=True):
     """No offer is left for it."""
 
     last_error: Any

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from sky.domain.money import to_usd
 
@@ -23,8 +24,7 @@ Cause = Literal["full", "refused", "late", "silent", "unfit"]
 _BODY_CHARS = 26
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """One kind of machine of one provider in one region.
 
     ``memory_gb``, ``vram`` and ``disk_gb`` are GiB, ``vram`` of one accelerator. ``available`` is how many

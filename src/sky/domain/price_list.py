@@ -12,9 +12,10 @@ import csv
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+from msgspec import Struct
 
 FILE = "price_list.csv"
 """The list that comes along, beside this module."""
@@ -42,8 +43,7 @@ class PriceListError(ValueError):
     """A list cannot be used; the message says where and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """One kind of machine in one region. Memory in GB, prices in USD an hour.
 
     ``accelerator`` is empty, and ``count`` 0, where it has none. A price is None where the list has none.
@@ -61,8 +61,7 @@ class Listed:
     spot_price: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class PriceList:
+class PriceList(Struct, frozen=True):
     """A whole list. ``as_of``: the month or day whose prices these are; ``source``: where they are from."""
 
     as_of: str

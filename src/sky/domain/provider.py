@@ -7,14 +7,14 @@ provider here could serve, without talking to one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from sky.domain.task import CANCEL_CONFIRM_US
 
 
-@dataclass(frozen=True, slots=True)
-class Abilities:
+class Abilities(Struct, frozen=True):
     """What machines of a kind can do beyond running calls.
 
     ``apt_setting``: the setting of a provider's configuration that allows apt where the kind does not.
@@ -39,8 +39,7 @@ class Abilities:
         return self.keeps_disks and (market != "spot" or self.spot_keeps_disks)
 
 
-@dataclass(frozen=True, slots=True)
-class KindInfo:
+class KindInfo(Struct, frozen=True):
     """One kind of provider. ``check_config`` returns what is wrong with a configuration, or None."""
 
     kind: str
@@ -50,8 +49,7 @@ class KindInfo:
     check_config: Callable[[Mapping[str, Any]], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """Everything of this build that a verb may have to hold a request against.
 
     ``cancel_confirm_us``: how long a node has to confirm that it stopped a call.

@@ -6,7 +6,6 @@ Follows: a request has one end, which is final, and keeps its result or its erro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sky.domain.lifecycle import Fact, Move, Table
@@ -26,8 +25,7 @@ STATES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestStarted(Fact):
+class RequestStarted(Fact, frozen=True):
     """What it asks for is under way, on a cluster and as a job of it where it has those."""
 
     started_us: int
@@ -35,36 +33,31 @@ class RequestStarted(Fact):
     job_number: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestWaiting(Fact):
+class RequestWaiting(Fact, frozen=True):
     """It is tried again at ``again_us``."""
 
     again_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestResumed(Fact):
+class RequestResumed(Fact, frozen=True):
     """It is tried again now."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSucceeded(Fact):
+class RequestSucceeded(Fact, frozen=True):
     """It has its result, as JSON."""
 
     result: Any
     finished_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed(Fact):
+class RequestFailed(Fact, frozen=True):
     """It has its error, as JSON."""
 
     error: Any
     finished_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCancelled(Fact):
+class RequestCancelled(Fact, frozen=True):
     """Somebody cancelled it."""
 
     error: Any

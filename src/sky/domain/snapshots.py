@@ -6,16 +6,16 @@ Follows: a plan that needs to know something new says so here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain.compute import Bounds, Wanted
 from sky.domain.offer import Offer
 from sky.domain.task import Tries
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     """A node as a plan sees it. ``active``: executions at it or in its mailbox, the last of which came at
     ``assigned_us``; ``worked_us``: when one last ended there. ``unwanted_us``: since when somebody wants it
     gone. The first two moments are known of nodes of computes that scale themselves."""
@@ -47,8 +47,7 @@ class NodeView:
     assigned_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DiskView:
+class DiskView(Struct, frozen=True):
     """The disk of a rank, and where machines with it can be bought. ``used``: a machine has had it;
     ``going``: its provider was, or is about to be, asked to remove it."""
 
@@ -61,8 +60,7 @@ class DiskView:
     going: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeView:
+class ComputeView(Struct, frozen=True):
     """A compute with its nodes. ``waiting`` and ``running`` count executions; ``idle_since_us`` is when
     the last one ended; ``ranks_waited_for`` and ``ranks_at_work`` are how many ranks there must be for what
     is bound to one, and waits or runs. ``listening_us``: since when holders and agents can be heard.
@@ -95,8 +93,7 @@ class ComputeView:
     disks: tuple[DiskView, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A provider that a spec names. ``fresh``: its offers were read not too long ago; ``error``: what it said
     instead of its offers when it was last asked, None: it told them, or was never asked; ``asked_us``: since
     when it is being asked anew, None: it is not."""
@@ -109,8 +106,7 @@ class Source:
     asked_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Struct, frozen=True):
     """Another node of the compute that has no machine yet. ``before``: it is older; ``passed_over``: as of
     the node itself; ``asks``: the offer and market that its provider is asked for, since ``asked_us``."""
 
@@ -120,8 +116,7 @@ class Beside:
     asked_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCase:
+class NodeCase(Struct, frozen=True):
     """A node, what its compute wants, and what could be bought for it.
 
     ``sources``: the providers that the spec names, as far as there are such. ``image``, ``worker`` and
@@ -155,16 +150,14 @@ class NodeCase:
         return node.connect_deadline_us - self.connect_timeout_us
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """An execution that waits for a node: any, or the one of ``wanted_rank``."""
 
     id: str
     wanted_rank: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Seats:
+class Seats(Struct, frozen=True):
     """The places of one ready node. ``slots`` run at once; up to ``window`` may be there, ``active`` are."""
 
     id: str
@@ -174,8 +167,7 @@ class Seats:
     active: int
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchView:
+class DispatchView(Struct, frozen=True):
     """A compute's places on nodes of its present definition, and waiting executions in their order."""
 
     compute_id: str
@@ -184,8 +176,7 @@ class DispatchView:
     waiting: tuple[Waiting, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptView:
+class AttemptView(Struct, frozen=True):
     """A live execution that its node, its task's deadline or its cancellation may end."""
 
     id: str
@@ -200,8 +191,7 @@ class AttemptView:
     cancel_deadline_us: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptsView:
+class AttemptsView(Struct, frozen=True):
     """A compute's attempts that may have to be ended now, and when the next one may.
 
     ``ranks``: how many ranks the compute can have, so that one beyond them is waited for in vain.

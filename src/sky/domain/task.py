@@ -8,8 +8,9 @@ Follows: a task has exactly one outcome, and when it cannot be known the outcome
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain.lifecycle import Fact, Move, Table
 
@@ -55,49 +56,42 @@ EXECUTION_STATES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStarted(Fact):
+class TaskStarted(Fact, frozen=True):
     """One of its executions is at a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSucceeded(Fact):
+class TaskSucceeded(Fact, frozen=True):
     """It has its result."""
 
     result_sha256: str | None
     finished_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailed(Fact):
+class TaskFailed(Fact, frozen=True):
     """It will not succeed."""
 
     finished_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCancelled(Fact):
+class TaskCancelled(Fact, frozen=True):
     """It was cancelled."""
 
     finished_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTimedOut(Fact):
+class TaskTimedOut(Fact, frozen=True):
     """Its deadline passed."""
 
     finished_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskIndeterminate(Fact):
+class TaskIndeterminate(Fact, frozen=True):
     """It cannot be known whether it ran."""
 
     finished_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRetried(Fact):
+class TaskRetried(Fact, frozen=True):
     """A person wants it tried once more."""
 
     finished_us: int | None = None
@@ -107,8 +101,7 @@ class TaskRetried(Fact):
     deadline_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCancelRequested(Fact):
+class TaskCancelRequested(Fact, frozen=True):
     """Somebody wants it stopped."""
 
     cancel_requested_us: int
@@ -126,8 +119,7 @@ TASK_MOVES: Table = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionAssigned(Fact):
+class ExecutionAssigned(Fact, frozen=True):
     """It is in this node's mailbox."""
 
     node_id: str
@@ -135,32 +127,27 @@ class ExecutionAssigned(Fact):
     assigned_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionDispatched(Fact):
+class ExecutionDispatched(Fact, frozen=True):
     """Its node's agent was handed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionAccepted(Fact):
+class ExecutionAccepted(Fact, frozen=True):
     """The agent named it among what it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionStarted(Fact):
+class ExecutionStarted(Fact, frozen=True):
     """The agent says that it runs, since ``started_us``."""
 
     started_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionCancelRequested(Fact):
+class ExecutionCancelRequested(Fact, frozen=True):
     """Its agent is to stop it, and to say so before ``cancel_deadline_us``."""
 
     cancel_deadline_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ending(Fact):
+class Ending(Fact, frozen=True):
     """How an execution ended. Moments are in microseconds; ``error`` is JSON."""
 
     finished_us: int
@@ -171,28 +158,23 @@ class Ending(Fact):
     items: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionSucceeded(Ending):
+class ExecutionSucceeded(Ending, frozen=True):
     """It returned."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionFailed(Ending):
+class ExecutionFailed(Ending, frozen=True):
     """It raised, its worker died, or it was lost before it began."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionCancelled(Ending):
+class ExecutionCancelled(Ending, frozen=True):
     """It surely does not run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionTimedOut(Ending):
+class ExecutionTimedOut(Ending, frozen=True):
     """It was stopped at its deadline."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionIndeterminate(Ending):
+class ExecutionIndeterminate(Ending, frozen=True):
     """Contact was lost after it may have begun."""
 
 
@@ -227,8 +209,7 @@ _TASK_ENDINGS: dict[str, type[TaskFailed | TaskIndeterminate | TaskTimedOut | Ta
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """The newest execution for one of a task's places, as far as it decides the task."""
 
     state: str
@@ -253,8 +234,7 @@ def outcome(task_id: str, attempts: Sequence[Attempt], now_us: int) -> Fact | No
     return TaskSucceeded(task_id, first.result_sha256, now_us)
 
 
-@dataclass(frozen=True, slots=True)
-class Tries:
+class Tries(Struct, frozen=True):
     """How often a task may be tried again, and how often it has been."""
 
     safe_allowed: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
+
+from msgspec import Struct
 
 Role = Literal["viewer", "user", "admin"]
 """viewer: looks; user: also makes clusters and works on its own; admin: everything, of everybody."""
@@ -29,8 +30,7 @@ Source = Literal["owner", "daemon", "token", "proxy"]
 """How a caller was known: as the daemon's own user, by the daemon's token, by a user's, by a proxy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who asks. ``token_id``: by which of its tokens it was known."""
 
     name: str

@@ -7,7 +7,7 @@ what runs on a compute that ends is stopped, and its node has time to say so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from sky.domain import node as n
 from sky.domain import task as t
@@ -15,8 +15,7 @@ from sky.domain.snapshots import AttemptsView, AttemptView
 from sky.plan.decision import Decision, earliest
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """End an attempt as ``state``; with ``retry_kind`` ("safe" or "ambiguous") another one follows."""
 
     execution_id: str

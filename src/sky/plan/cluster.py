@@ -8,8 +8,9 @@ Follows: planning twice changes nothing; a cluster whose machines cannot be reac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain import cluster as k
 from sky.domain import cluster_job as j
@@ -28,47 +29,40 @@ LOOK_AGAIN_US = 500_000
 """How soon it is looked again at what is told by no fact of a cluster's compute or of its tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bring:
+class Bring(Struct, frozen=True):
     """Have a job's files brought to its nodes."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetUp:
+class SetUp(Struct, frozen=True):
     """Have a job's setup run on its nodes."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Have a job's script run on its nodes."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopTasks:
+class StopTasks(Struct, frozen=True):
     """Have a job's tasks stopped; ``error`` says why, None: somebody cancelled it."""
 
     job_id: str
     error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class TakeDown:
+class TakeDown(Struct, frozen=True):
     """Give the cluster's machines back, and its disks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Give the cluster's machines back, and keep its disks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(Struct, frozen=True):
     """Have its compute want so many machines: somebody else has changed how many it wants."""
 
     count: int

@@ -10,8 +10,9 @@ definition that breaks costs one node, and going back finds the rest as they wer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain import compute as c
 from sky.domain import node as n
@@ -39,8 +40,7 @@ UNHELD_US = 60_000_000
 """How long what is to be deleted without a holder waits for its first one, or for the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskForNode:
+class AskForNode(Struct, frozen=True):
     """Write a node row for this rank. ``passed_over``: what did not come for the rows before it."""
 
     compute_id: str
@@ -49,15 +49,13 @@ class AskForNode:
     passed_over: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LetDiskGo:
+class LetDiskGo(Struct, frozen=True):
     """No rank will use that disk again: it is promised to nobody any more, and may go with its machine."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveDisk:
+class RemoveDisk(Struct, frozen=True):
     """Have a disk removed that was let go, and that no machine is left of."""
 
     name: str

@@ -5,14 +5,14 @@ Decides: that shape. Never: carries anything out. Follows: ``sky why`` can say w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[A]):
+class Decision(Struct, Generic[A], frozen=True):
     """``actions`` in order; ``next_us`` is when to look again without news (None: only on news)."""
 
     actions: tuple[A, ...]

@@ -7,33 +7,29 @@ the end of a job goes before everything else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from sky.domain import job as j
 from sky.domain.hold import HoldView
 from sky.plan.decision import Decision
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """Note that a hold is not to stand, so that no job is written for it any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Have a hold returned whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extend:
+class Extend(Struct, frozen=True):
     """Have more held."""
 
     ordinal: int
     amount_micro: int
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """Have a hold charged, and the rest of it returned."""
 
     charge_micro: int

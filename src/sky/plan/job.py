@@ -7,8 +7,9 @@ reached is left alone; what is held always covers what has run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain import compute as c
 from sky.domain import job as j
@@ -29,47 +30,40 @@ BEGIN_AGAIN_US = 500_000
 owner."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provision:
+class Provision(Struct, frozen=True):
     """Ask for a compute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Struct, frozen=True):
     """Have the node pull the image and the inputs."""
 
     placement: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Have the node run the command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(Struct, frozen=True):
     """Have the node upload the outputs; the command ended at ``ended_us``."""
 
     ended_us: int
     exit_code: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Extend:
+class Extend(Struct, frozen=True):
     """Hold so much more, for the time until ``covers_us``."""
 
     amount_micro: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Cancel the command; the job then ends with ``error``."""
 
     error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Begin again on another machine: this one was lost for ``error``. ``ended_us`` is when its meter
     stopped; None: the command had not begun."""
 
@@ -77,13 +71,11 @@ class Retry:
     error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """Resolve the hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class TearDown:
+class TearDown(Struct, frozen=True):
     """Give the compute back."""
 
 

@@ -7,8 +7,10 @@ Follows: an offer is written down before it is bought, so that a repeat buys the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sky.domain import node as n
 from sky.domain.lifecycle import Fact
@@ -46,23 +48,19 @@ COMING = "coming"
 """The reason of what is written down of a machine that is there and does not run yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Buy the machine that is written on the row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """Ask the provider whether the machine is still there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(Struct, frozen=True):
     """Give the machine back, and ask whether it is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchOffers:
+class FetchOffers(Struct, frozen=True):
     """Offers of these providers are not known yet, or not any more."""
 
     provider_ids: tuple[str, ...]

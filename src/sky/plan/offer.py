@@ -9,7 +9,8 @@ may well not come (its provider does not answer, or the last one did not come) i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sky.domain.compute import Alternative, Wanted
 from sky.domain.money import to_usd
@@ -20,8 +21,7 @@ Rank = tuple[bool, int, int, int, float, str]
 """In which order offers are taken: first by whether one may well not come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(Struct, frozen=True):
     """An offer that was not taken, in words with its region and cost, and in plain ones (``plainly``).
     ``earlier``: it would have been taken before the one that was. ``offer_id`` None: of that provider no
     offer is known."""
@@ -32,8 +32,7 @@ class Missed:
     earlier: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """Buy this one, at ``price_micro`` micro-dollars an hour. ``missed`` are the others, first those that
     would have come before it; ``alternative`` is the place of the one that it meets."""
 
@@ -49,8 +48,7 @@ class Chosen:
         return tuple(dict.fromkeys(one.text for one in self.missed))
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
+class Nothing(Struct, frozen=True):
     """None will do. ``reasons`` say why each was passed over; ``later``: one may do another time."""
 
     reasons: tuple[str, ...]
@@ -62,8 +60,7 @@ PassedOver = frozenset[tuple[str, str]]
 NONE: PassedOver = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Struct, frozen=True):
     """All offers that would do, the best first, and why each other one was passed over. ``ranks`` are those
     of ``candidates``; of ``passed``, those of what would do another time."""
 

@@ -9,7 +9,8 @@ the nearest one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sky.domain.compute import Wanted
 from sky.domain.offer import Offer, named
@@ -21,8 +22,7 @@ REASONS_MAX = 50
 IN_WORDS_MAX = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """What would do, the best first, and why each other thing was passed over. ``later``: that may change."""
 
     candidates: tuple[Chosen, ...]

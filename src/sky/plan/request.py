@@ -8,8 +8,9 @@ What was begun is not begun again: a cluster that somebody else stops meanwhile 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain import cluster as k
 from sky.domain import cluster_job as j
@@ -32,8 +33,7 @@ GIVING_BACK_US = 60_000_000
 _UNDER_WAY = Buying(coming=True, moved_us=0, refused_until_us=0)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView:
+class RequestView(Struct, frozen=True):
     """A request that was begun, with its cluster and its job as they are now.
 
     ``jobs_running``: jobs of the cluster that were submitted before the request, and are at work;
@@ -60,28 +60,23 @@ class RequestView:
     refused: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """It has what it wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relaunch:
+class Relaunch(Struct, frozen=True):
     """Ask for other machines in place of those that could not be had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Ask for the machines of a cluster that is stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """Stop the cluster, or take it down, as the request says."""
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """No machines can be had: a cluster that was made for this goes, one that was started is stopped, and the
     request fails."""
 

@@ -7,10 +7,10 @@ whose body breaks us fails too, and nothing else does.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from sky.domain import compute as c
 from sky.domain import request as r

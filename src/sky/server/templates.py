@@ -7,10 +7,10 @@ line; a customer is told that the template cannot be read now.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from sky.domain.catalogue import Catalogue, JobTemplate
 from sky.server.catalogue import (

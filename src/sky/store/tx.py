@@ -8,7 +8,6 @@ durably beside the effect, so that losing a process between two steps loses no w
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -357,7 +356,7 @@ _REMEMBER = Prepared(
 
 @cache
 def _columns(kind: type[Fact]) -> tuple[str, ...]:
-    return tuple(f.name for f in dataclasses.fields(kind) if f.name != "id")
+    return tuple(name for name in kind.__struct_fields__ if name != "id")
 
 
 @cache

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from sky.domain.money import to_micro
 from sky.domain.offer import Offer, offer_id

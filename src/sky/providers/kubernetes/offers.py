@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
+
+from msgspec.structs import replace
 
 from sky.domain.money import to_micro
 from sky.domain.offer import Offer, offer_id

@@ -78,11 +78,11 @@ def lines(connection: sa.Connection, after_seq: int = 0, account: str | None = N
 
 
 def _line(row: Any) -> Line:
-    return Line(**{name: row[name] for name in Line.__slots__})
+    return Line(**{name: row[name] for name in Line.__struct_fields__})
 
 
 def _row(line: Line, note: str | None) -> dict[str, Any]:
-    values = {name: getattr(line, name) for name in Line.__slots__ if name != "seq"}
+    values = {name: getattr(line, name) for name in Line.__struct_fields__ if name != "seq"}
     return {**values, "note": note}
 
 
