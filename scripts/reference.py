@@ -80,7 +80,7 @@ SUBJECTS = {
         "api_logout api_status api_cancel api_server_logs dashboard ClusterStatus JobStatus RequestStatus "
         "OptimizeTarget StatusRefreshMode"
     ),
-    "Paid jobs": "Jobs Job Artifact AsyncJobs AsyncJob AsyncArtifact",
+    "Paid jobs": "Jobs Job Artifact JobWebhooks AsyncJobs AsyncJob AsyncArtifact AsyncJobWebhooks",
 }
 COLUMNS = 100
 ELSEWHERE = {

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from sky.client.inside import is_head as is_head
     from sky.client.inside import shard as shard
     from sky.client.items import Items as Items
+    from sky.client.job_webhooks import AsyncJobWebhooks as AsyncJobWebhooks
+    from sky.client.job_webhooks import JobWebhooks as JobWebhooks
     from sky.client.joblib_backend import joblib_backend as joblib_backend
     from sky.client.jobs import Artifact as Artifact
     from sky.client.jobs import Job as Job
@@ -143,6 +145,7 @@ _WHERE = {
     "function": "Function Pending function",
     "handles": "Future",
     "joblib_backend": "joblib_backend",
+    "job_webhooks": "AsyncJobWebhooks JobWebhooks",
     "jobs": "Artifact Job Jobs",
     "jobs_async": "AsyncArtifact AsyncJob AsyncJobs",
     "inside": "InstanceInfo instance_info is_head shard",
@@ -180,6 +183,7 @@ __all__ = [
     "AsyncArtifact",
     "AsyncCompute",
     "AsyncJob",
+    "AsyncJobWebhooks",
     "AsyncJobs",
     "Azure",
     "CallError",
@@ -206,6 +210,7 @@ __all__ = [
     "JobNotFound",
     "JobRefused",
     "JobStatus",
+    "JobWebhooks",
     "Jobs",
     "K8s",
     "Kubernetes",

@@ -33,7 +33,6 @@ webhooks = below(
 Webhook = Annotated[
     str, Parameter(name="WEBHOOK", help="Id of the webhook: `sky admin webhook list ACCOUNT`.")
 ]
-STATES = {"pending": "busy", "delivered": "good", "failed": "bad"}
 
 
 @command(
@@ -158,9 +157,8 @@ def _deliveries(api: Api, webhook: str, state: DeliveryState | None) -> Iterator
 
 
 def _delivery(one: admin.Delivery) -> tuple[object, ...]:
-    state = Cell(one.state, STATES[one.state])
     last = one.last_error or one.last_status
-    return one.id, one.event, one.job, state, one.attempts, last, render.ago(one.created_at)
+    return one.id, one.event, one.job, render.state(one.state), one.attempts, last, render.ago(one.created_at)
 
 
 @command(webhooks, "sky admin webhook redeliver whe_01… whd_01…", instead=("resend", "retry"))

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, cast
 
 from cyclopts import Parameter
 
-from sky.cli import output, render
+from sky.cli import job_webhooks, output, render
 from sky.cli.app import Many, Output, command
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.customer import KeyFile, buying, dollars, moment
@@ -30,6 +30,7 @@ from sky.client.job_flows import TERMINAL, succeeded
 from sky.client.jobs import Job, Jobs
 from sky.wire import jobs as wire
 
+__all__ = ["app", "job_webhooks"]
 Id = Annotated[str, Parameter(name="JOB", help="Id of the job.")]
 NAMED_MAX = 200
 """How many of the last jobs a mistyped id is compared with."""

@@ -15,7 +15,7 @@ from sky.cli.output import Cell
 from sky.wire import v1
 from sky.wire.error import Error
 
-GOOD = frozenset({"ready", "succeeded", "ok", "running", "started", "present"})
+GOOD = frozenset({"ready", "succeeded", "ok", "running", "started", "present", "delivered"})
 BAD = frozenset(
     {"failed", "degraded", "lost", "timed_out", "indeterminate", "unreachable", "deletion_failed"}
 )

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
+from msgspec import UNSET
+
 from sky.client.request import IS_JSON as JSON
 from sky.client.request import (
     TRANSFER_S,
@@ -25,7 +27,7 @@ from sky.client.request import (
 )
 from sky.client.request import as_json as read_as
 from sky.wire import jobs as wire
-from sky.wire import spending
+from sky.wire import spending, webhooks
 
 CURSOR = "log-cursor"
 
@@ -139,3 +141,67 @@ def get_file(url: str, beginning_at: int = 0) -> Call[bytes]:
     target = f"{where.path}?{where.query}" if where.query else where.path
     headers = (("Range", f"bytes={beginning_at}-"),) if beginning_at else ()
     return Call("GET", target, as_content, (), headers, timeout_s=TRANSFER_S)
+
+
+# ── webhooks ────────────────────────────────────────────────────────────────────────────────────
+
+
+def add_webhook(url: str, types: Sequence[str] | None = None) -> Call[webhooks.Webhook]:
+    """Have events sent somewhere. Not sent twice: each would be an endpoint."""
+    body = encoder.encode(webhooks.WebhookCreate(url=url, types=UNSET if types is None else tuple(types)))
+    where = _at("webhook_endpoints")
+    return Call("POST", where, read_as(webhooks.Webhook), (), (JSON,), body, repeatable=False)
+
+
+def list_webhooks() -> Call[webhooks.WebhookList]:
+    """All endpoints."""
+    return getting(_at("webhook_endpoints"), webhooks.WebhookList)
+
+
+def get_webhook(webhook: str) -> Call[webhooks.Webhook]:
+    """One endpoint."""
+    return getting(_at("webhook_endpoints", webhook), webhooks.Webhook)
+
+
+def change_webhook(
+    webhook: str,
+    *,
+    url: str | None = None,
+    types: Sequence[str] | None = None,
+    all_types: bool = False,
+    enabled: bool | None = None,
+) -> Call[webhooks.Webhook]:
+    """Change an endpoint. Said twice, it is the same."""
+    patch = webhooks.WebhookPatch(
+        url=UNSET if url is None else url,
+        types=None if all_types else UNSET if types is None else tuple(types),
+        enabled=UNSET if enabled is None else enabled,
+    )
+    where = _at("webhook_endpoints", webhook)
+    return Call("PATCH", where, read_as(webhooks.Webhook), (), (JSON,), encoder.encode(patch))
+
+
+def remove_webhook(webhook: str) -> Call[webhooks.Deleted]:
+    """Forget an endpoint. Not sent twice: the second would be told that there is none."""
+    where = _at("webhook_endpoints", webhook)
+    return Call("DELETE", where, read_as(webhooks.Deleted), repeatable=False)
+
+
+def rotate_webhook(webhook: str) -> Call[webhooks.Webhook]:
+    """Give an endpoint another secret. Not sent twice: the first old one would sign no more."""
+    where = _at("webhook_endpoints", webhook, "rotate")
+    return Call("POST", where, read_as(webhooks.Webhook), (), (), b"", repeatable=False)
+
+
+def list_deliveries(
+    webhook: str, *, after: str | None = None, limit: int | None = None
+) -> Call[webhooks.DeliveryList]:
+    """Some of what was sent to an endpoint, newest first."""
+    query = query_of(after=after, limit=limit)
+    return getting(_at("webhook_endpoints", webhook, "deliveries"), webhooks.DeliveryList, query)
+
+
+def redeliver(webhook: str, delivery: str) -> Call[webhooks.Delivery]:
+    """Send something once more. Not sent twice: each would be a message."""
+    where = _at("webhook_endpoints", webhook, "deliveries", delivery, "redeliver")
+    return Call("POST", where, read_as(webhooks.Delivery), (), (), b"", repeatable=False)

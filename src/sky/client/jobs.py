@@ -22,6 +22,7 @@ from sky.client.errors import NotFound
 from sky.client.flows import Flow, run
 from sky.client.http import Http
 from sky.client.job_flows import Input, Output, RetryOn, Wanted
+from sky.client.job_webhooks import JobWebhooks
 from sky.client.outermost import outermost_class
 from sky.client.request import Call, CutShort
 from sky.kit import backoff
@@ -63,6 +64,11 @@ class Jobs:
     def url(self) -> str:
         """Where requests go."""
         return self._http.url
+
+    @property
+    def webhooks(self) -> JobWebhooks:
+        """Where you have events of your jobs sent."""
+        return JobWebhooks(self)
 
     def submit(
         self,

@@ -22,6 +22,7 @@ from sky.client.attempts import INTERRUPT_PATIENCE_S, PATIENCE_S
 from sky.client.flows import Flow, arun
 from sky.client.http_async import AsyncHttp
 from sky.client.job_flows import Input, Output, RetryOn, Wanted
+from sky.client.job_webhooks import AsyncJobWebhooks
 from sky.client.jobs import EVENTS_POLL_S, PAUSE_FIRST_S, PAUSE_LONGEST_S, Artifact, Job, Jobs
 from sky.client.outermost import outermost_class
 from sky.client.request import Call, CutShort
@@ -44,6 +45,11 @@ class AsyncJobs:
         self._connecting = asyncio.Lock()
         self._blocking: Jobs | None = None
         self._http: AsyncHttp | None = None
+
+    @property
+    def webhooks(self) -> AsyncJobWebhooks:
+        """Where you have events of your jobs sent."""
+        return AsyncJobWebhooks(self)
 
     async def submit(
         self,
