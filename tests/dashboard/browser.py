@@ -191,6 +191,10 @@ class Tab:
         slow = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         self.send("Network.emulateNetworkConditions", offline=not whether, **slow)
 
+    def zone(self, name: str) -> None:
+        """Have the reader be in a time zone, from the next page that is opened."""
+        self.send("Emulation.setTimezoneOverride", timezoneId=name)
+
     def scheme(self, word: str) -> None:
         """Have the reader prefer light or dark."""
         features = [{"name": "prefers-color-scheme", "value": word}]

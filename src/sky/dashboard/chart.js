@@ -1,7 +1,7 @@
 // Small drawings: a line of what was measured last, bars of days, and spans of time on one line.
 // Decides: their scales. Never: says something that does not also stand beside it in words.
 
-import { between, h, lasted, moment, s, usd } from "./dom.js";
+import { between, day, h, lasted, moment, s, usd } from "./dom.js";
 
 const POINTS = 60;
 const WIDTH = 300;
@@ -70,7 +70,7 @@ export function days(label, found) {
       found.map((one) =>
         h("div", {
           class: one.cost ? "bar" : "bar none",
-          title: `${one.day}: ${usd(one.cost)}`,
+          title: `${day(one.day)}: ${usd(one.cost)}`,
           style: { height: `${(one.cost / most) * 100}%` },
         }),
       ),
@@ -78,9 +78,9 @@ export function days(label, found) {
     h(
       "div",
       { class: "bars-foot" },
-      h("span", {}, found[0]?.day ?? ""),
+      h("span", {}, found.length ? day(found[0].day) : ""),
       h("span", {}, `most on a day: ${usd(most <= 1e-9 ? 0 : most)}`),
-      h("span", {}, found.at(-1)?.day ?? ""),
+      h("span", {}, found.length ? day(found.at(-1).day) : ""),
     ),
   );
 }

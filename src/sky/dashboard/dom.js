@@ -105,6 +105,11 @@ export function time(value) {
   return h("time", { datetime: date.toISOString(), title: EXACT.format(date) }, ago(date));
 }
 
+const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** The day that a text such as 2026-01-31 names. Days of money are those of UTC, for every reader. */
+export const day = (text) => `${DAY.format(new Date(text))} (UTC)`;
+
 export function ago(date) {
   const seconds = (Date.now() - date.getTime()) / 1000;
   if (Math.abs(seconds) < 2) return "now";

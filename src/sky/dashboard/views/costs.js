@@ -2,15 +2,14 @@
 
 import { get, looks } from "../api.js";
 import { days } from "../chart.js";
-import { empty, lasted, link, section, state, table, tile, tiles, time, to, usd } from "../dom.js";
+import { day, empty, lasted, link, section, state, table, tile, tiles, time, to, usd } from "../dom.js";
 
 export const DAYS = 30;
-const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", timeZone: "UTC" });
 
 /** What it costs an hour, and since the month began. */
 export const now = (summary, href) => [
   tile("Cost an hour", usd(summary.price_per_hour), summary.everybody ? "all users" : "yours", href),
-  tile("This month", usd(summary.month_cost), `since ${DAY.format(new Date(summary.month))}`, href),
+  tile("This month", usd(summary.month_cost), `since ${day(summary.month)}`, href),
 ];
 
 export const byDay = (summary) =>

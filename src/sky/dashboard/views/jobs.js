@@ -7,6 +7,7 @@ import {
   button,
   bytes,
   count,
+  day,
   empty,
   facts,
   field,
@@ -138,9 +139,9 @@ export async function jobs(page) {
         tile("Available", usd(balance.available_usd)),
         tile("Held for jobs", usd(balance.held_usd)),
         tile(
-          "Charged this month",
+          "Charged in 30 days",
           usd(usage.total.charged_usd),
-          `${count(usage.total.jobs, "job")}, ${lasted(usage.total.seconds)}`,
+          `since ${day(usage.since)}: ${count(usage.total.jobs, "job")}, ${lasted(usage.total.seconds)}`,
         ),
       ),
       section(
