@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -70,12 +70,21 @@ def alone(chosen: Settings, file: Path) -> Generator[None]:
         raise UnfinishedError(_told(chosen))
     try:
         me = Worker(str(file), socket.gethostname(), os.getpid(), SystemClock().now_us())
-        os.truncate(held, 0)
-        os.write(held, msgspec.json.encode(me))
+        with suppress(OSError):  # a full disk is told by what needs room
+            os.truncate(held, 0)
+            os.write(held, msgspec.json.encode(me))
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if _is_at(held, path):  # an operator may have removed it, and another process made its own
+            path.unlink(missing_ok=True)
         os.close(held)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _locked(path: Path) -> int | None:
@@ -84,13 +93,11 @@ def _locked(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
         except BlockingIOError:
             os.close(descriptor)
             return None
-        except FileNotFoundError:
-            pass
+        if _is_at(descriptor, path):
+            return descriptor
         os.close(descriptor)  # whoever had it removed it at its end
 
 
