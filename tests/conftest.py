@@ -167,7 +167,8 @@ def pytest_sessionfinish() -> None:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon for the whole session. A test that kills it starts it again."""
     environment = {"SKY_ALLOW_HOST_JOBS": "true", "SKY_WEBHOOK_LOOPBACK": "true"}
-    running = RunningDaemon(tmp_path_factory.mktemp("sky"), free_port(), environment)
+    # Whoever looks for the daemon of a state folder knows it by its command line.
+    running = RunningDaemon(tmp_path_factory.mktemp("sky"), free_port(), environment, executed=True)
     running.start()
     yield running
     running.stop()
