@@ -19,7 +19,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cli.conftest import Ended, Sky
+from tests.cli import warm
+from tests.cli.conftest import SKY, Ended, Sky
 
 BLOCK = re.compile(r"(?:`([\w./-]+)`:\n\n)?^( *)```(\w+)\n(.*?)^\2```", re.DOTALL | re.MULTILINE)
 TYPED = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
@@ -94,8 +95,7 @@ class Typist:
     def script(self, text: str) -> None:
         """Run a block of a shell; its variables are those of what follows."""
         before = {**os.environ, **self.sky.environment, **self.said}
-        script = f"{CURL}\nset -a\n{text}\nenv -0 >$HOME/{LEFT}\n"
-        self.run(["bash", "-euo", "pipefail", "-c", script]).check()
+        self.bash(f"{CURL}\nset -a\n{text}\nenv -0 >$HOME/{LEFT}\n").check()
         left = (self.sky.folder / LEFT).read_text(encoding="utf-8").split("\0")
         now = dict(pair.split("=", 1) for pair in left if "=" in pair)
         changed = {name: value for name, value in now.items() if before.get(name) != value}
@@ -128,7 +128,13 @@ class Typist:
         if command.startswith("sky ") and not SHELL & set(quoted) and "$(" not in command:
             words = list(self.words(command))[1:]
             return self.sky(*words, timeout_s=WAIT_S, **self.said)
-        return self.run(["bash", "-euo", "pipefail", "-c", command])
+        return self.bash(command)
+
+    def bash(self, text: str) -> Ended:
+        """Run what a shell reads; ``sky`` is a command as in ``sky`` of a console."""
+        if warm.takes("", {**self.sky.environment, **self.said}):
+            text = f"{warm.loaded(SKY).in_a_shell()}\n{text}"
+        return self.run(["bash", "-euo", "pipefail", "-c", text])
 
     def words(self, command: str) -> Iterator[str]:
         """The words of a command as a shell makes them: in single quotes nothing is filled in."""

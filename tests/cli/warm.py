@@ -12,6 +12,7 @@ import atexit
 import json
 import os
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -80,6 +81,16 @@ import sky.cli.app, sky.cli.connection, sky.cli.output
 import sky.client.attempts, sky.client.http, sky.client.request
 """
 """What is loaded for the command of this project, and its ``main``."""
+ASKING = """
+import json, os, socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.connect(sys.argv[1])
+told = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode() + b"\\n"
+sent = socket.send_fds(line, [told], [0, 1, 2])
+line.sendall(told[sent:])
+pid, code = line.makefile("rb")
+sys.exit(int(code) if int(code) >= 0 else 128 - int(code))
+"""
 READ_AT_START = ("PYTHON", "LC_", "LANG")
 """Variables that the interpreter reads when it starts."""
 
@@ -93,6 +104,7 @@ class Loaded:
 
     def __init__(self, command: Path, python: Path, loads: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="sky-loaded-")
+        self._name = command.name
         self._path = str(Path(self._folder.name) / "socket")
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self._path)
@@ -110,6 +122,11 @@ class Loaded:
         self._process.kill()
         self._process.wait()
         self._folder.cleanup()
+
+    def in_a_shell(self) -> str:
+        """The command as a function of a shell's, with the shell's environment, folder and files."""
+        words = shlex.join((sys.executable, "-I", "-S", "-c", ASKING, self._path))
+        return f'{self._name}() {{ {words} "$@"; }}'
 
     def run(
         self, words: tuple[str, ...], stdin: str, environment: dict[str, str], folder: Path, timeout_s: float
