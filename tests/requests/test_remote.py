@@ -8,13 +8,13 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 import pytest
+from tests import commands
 from tests.requests.remote import DEADLINE_S, Reachable, certificates, ended
 
 from sky.client import calls_users
@@ -230,15 +230,7 @@ def test_the_commands_of_users_and_tokens(reachable: Reachable, tmp_path: Path) 
 
 def sky(environment: dict[str, str], *words: str, told: str = "") -> subprocess.CompletedProcess[str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SKY")}
-    return subprocess.run(
-        [sys.executable, "-m", "sky.cli.main", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        input=told,
-        env=ours | {"SKY_HOME": "/nonexistent"} | environment,
-    )
+    return commands.sky(*words, environment=ours | {"SKY_HOME": "/nonexistent"} | environment, stdin=told)
 
 
 # ── what is refused before anything is opened ───────────────────────────────────────────────────

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests import commands
 
 from sky.kit.clock import ManualClock
 from sky.providers.registry import standard
@@ -241,8 +241,7 @@ def test_the_template_that_embeds_puts_lines_with_the_same_words_near_each_other
 
 
 def check(path: Path, *more: str) -> subprocess.CompletedProcess[Any]:
-    command = [sys.executable, "-m", "sky.cli.main", "admin", "catalogue", "check", str(path), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return commands.sky("admin", "catalogue", "check", str(path), *more, environment=os.environ)
 
 
 def test_a_file_is_checked_without_a_daemon(tmp_path: Path) -> None:

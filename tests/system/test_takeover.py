@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests import commands
 from tests.conftest import RunningDaemon, free_port
 from tests.jobs.s3_double import BUCKET, BUCKET_SETTINGS, FakeS3, serving
 from tests.waiting import until
@@ -47,15 +48,8 @@ class Deployments:
         return running
 
     def admin(self, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "sky.cli.main", "admin", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **self.environment, "SKY_HOME": str(home)},
-        )
+        environment = {**os.environ, **self.environment, "SKY_HOME": str(home)}
+        return commands.sky("admin", *words, environment=environment)
 
     def age(self) -> None:
         """Two hours pass for all that is in the bucket."""

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import urllib.request
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import commands
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE, server
 
@@ -36,14 +36,7 @@ def twice(content: bytes) -> bytes:
 
 def sky_admin(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command of the operator of that folder."""
-    return subprocess.run(
-        [sys.executable, "-m", "sky.cli.main", "admin", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "SKY_HOME": str(home), **environment},
-    )
+    return commands.sky("admin", *words, environment={**os.environ, "SKY_HOME": str(home), **environment})
 
 
 def use(daemon: RunningDaemon) -> str:
