@@ -186,7 +186,7 @@ class ComputeNotAccepting(Unprocessable):
 
 
 class ComputeNotResizable(Unprocessable):
-    """Its nodes are at work together, which only so many can be as began it."""
+    """Its nodes are at work together, as many as began it; or a cluster has it, and says how many."""
 
     code = "compute_not_resizable"
 
