@@ -19,6 +19,7 @@ import {
   to,
   usd,
 } from "../dom.js";
+import { Rows } from "../rows.js";
 
 const TAIL = 2000;
 const ABOUT = (event) =>
@@ -29,13 +30,14 @@ const changes = (page, one) => page.may("admin") || (page.may("user") && owns(pa
 const whose = (page, one) => (owns(page, one) ? {} : { all_users: true });
 
 export async function clusters(page) {
+  const rows = new Rows(page);
   await page.watch(
     async () => {
       const found = await looks.clusters(page);
       page.show(
         "Clusters",
         found.length
-          ? table(
+          ? rows.table(
               "Clusters",
               [
                 ["Cluster", (one) => link(`clusters/${to(one.name)}`, one.name)],
@@ -49,6 +51,7 @@ export async function clusters(page) {
               ],
               found,
               (one) => one.cluster_id,
+              (one) => `${one.name} ${one.status} ${one.resources_str} ${one.user_name}`,
             )
           : empty(
               "No cluster is there.",

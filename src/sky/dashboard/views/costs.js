@@ -2,7 +2,8 @@
 
 import { get, looks } from "../api.js";
 import { days } from "../chart.js";
-import { day, empty, lasted, link, section, state, table, tile, tiles, time, to, usd } from "../dom.js";
+import { day, empty, lasted, link, section, state, tile, tiles, time, to, usd } from "../dom.js";
+import { Rows } from "../rows.js";
 
 export const DAYS = 30;
 
@@ -21,6 +22,7 @@ export const byDay = (summary) =>
   );
 
 export async function costs(page) {
+  const rows = new Rows(page);
   await page.watch(async () => {
     const [summary, found] = await Promise.all([
       get("/api/summary", { days: DAYS }, page.signal),
@@ -41,7 +43,7 @@ export async function costs(page) {
       section(
         "By cluster",
         found.length
-          ? table(
+          ? rows.table(
               "By cluster",
               [
                 ["Cluster", (one) => (one.status ? link(`clusters/${to(one.name)}`, one.name) : one.name)],
@@ -54,6 +56,7 @@ export async function costs(page) {
               ],
               found,
               (one) => one.cluster_id,
+              (one) => `${one.name} ${one.status ?? "deleted"} ${one.user_name} ${one.resources_str}`,
             )
           : empty("No cluster was there.", "The same in a terminal:", "sky cost-report"),
       ),

@@ -26,6 +26,7 @@ import {
   usd,
   wrong,
 } from "../dom.js";
+import { Rows } from "../rows.js";
 import { place, soldTable } from "./sold.js";
 
 const ROOT = "/compute/v1";
@@ -122,14 +123,26 @@ const forget = (page) =>
     "plain",
   );
 
+/** The newest jobs, so many at least where there are: {jobs, whole}. */
+async function newest(least, signal) {
+  const found = [];
+  for (let after; ; ) {
+    const page = await get(`${ROOT}/jobs`, { limit: 100, after }, signal);
+    found.push(...page.data);
+    after = page.next;
+    if (!page.has_more || found.length >= least) return { jobs: found, whole: !page.has_more };
+  }
+}
+
 export async function jobs(page) {
   if (!key.get() && page.may("admin")) {
     await sold(page);
     return;
   }
+  const rows = new Rows(page);
   await keyed(page, "Paid jobs", async () => {
     const [list, balance, usage] = await Promise.all([
-      get(`${ROOT}/jobs`, { limit: 100 }, page.signal),
+      newest(rows.reach, page.signal),
       get(`${ROOT}/balance`, {}, page.signal),
       get(`${ROOT}/usage`, {}, page.signal),
     ]);
@@ -146,8 +159,8 @@ export async function jobs(page) {
       ),
       section(
         "Jobs",
-        list.data.length
-          ? table(
+        list.jobs.length
+          ? rows.table(
               "Jobs",
               [
                 ["Job", (one) => link(`jobs/${to(one.id)}`, id(one.id))],
@@ -170,8 +183,10 @@ export async function jobs(page) {
                   "wide",
                 ],
               ],
-              list.data,
+              list.jobs,
               (one) => one.id,
+              (one) => `${one.id} ${one.status} ${one.sku} ${JSON.stringify(one.metadata)}`,
+              list.whole,
             )
           : empty(
               "This account has submitted no jobs.",

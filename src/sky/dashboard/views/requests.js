@@ -13,13 +13,13 @@ import {
   link,
   section,
   state,
-  table,
   time,
   to,
   wrong,
 } from "../dom.js";
+import { Rows } from "../rows.js";
 
-const SHOWN = 200;
+const KEPT = 500;
 const ACTS = new Set(["launch", "exec", "start", "stop", "down", "autostop", "cancel", "storage_delete"]);
 const OPEN = new Set(["PENDING", "RUNNING", "WAITING"]);
 const SHOWS = {
@@ -38,19 +38,20 @@ export async function requests(page) {
       h("option", { value: name, selected: name === chosen }, text),
     ),
   );
+  const rows = new Rows(page);
   await page.watch(
     async () => {
       const { items } = await get(
         "/api/status",
-        { all_status: true, all_users: true, limit: 500 },
+        { all_status: true, all_users: true, limit: KEPT },
         page.signal,
       );
-      const found = items.filter(SHOWS[chosen][1]).slice(0, SHOWN);
+      const found = items.filter(SHOWS[chosen][1]);
       page.show(
         "Requests",
         h("div", { class: "inline" }, field("Show", choice)),
         found.length
-          ? table(
+          ? rows.table(
               "Requests",
               [
                 ["Request", (one) => link(`requests/${to(one.request_id)}`, id(one.request_id))],
@@ -68,6 +69,9 @@ export async function requests(page) {
               ],
               found,
               (one) => one.request_id,
+              (one) =>
+                `${one.request_id} ${one.name} ${one.status} ${one.cluster_name ?? ""} ${one.user} ${one.error?.message ?? ""}`,
+              items.length < KEPT,
             )
           : empty(
               "No such request is kept.",

@@ -21,9 +21,9 @@ import {
   to,
 } from "../dom.js";
 import { follow } from "../live.js";
+import { Rows } from "../rows.js";
 
 const STATES = ["queued", "running", "succeeded", "failed", "cancelled", "timed_out", "indeterminate"];
-const MOST = 200;
 const OPEN = new Set(["queued", "running"]);
 
 export async function tasks(page) {
@@ -41,18 +41,20 @@ export async function tasks(page) {
     placeholder: "any",
     onchange: (event) => again({ compute: event.target.value.trim() }),
   });
+  const rows = new Rows(page);
   await page.watch(
     async () => {
+      const reach = rows.reach;
       const found = await all(
         "/v1/tasks",
         { state: chosen, compute: of },
-        { signal: page.signal, most: MOST },
+        { signal: page.signal, most: reach },
       );
       page.show(
         "Tasks",
         h("div", { class: "inline" }, field("State", choice), field("Compute", place)),
         found.length
-          ? table(
+          ? rows.table(
               "Tasks",
               [
                 ["Task", (one) => link(`tasks/${to(one.id)}`, id(one.id))],
@@ -65,6 +67,8 @@ export async function tasks(page) {
               ],
               found,
               (one) => one.id,
+              (one) => `${one.id} ${one.state} ${one.compute_id} ${one.executions.at(-1)?.error?.message ?? ""}`,
+              found.length < reach,
             )
           : empty(
               "There are no such tasks.",
