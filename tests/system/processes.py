@@ -25,7 +25,7 @@ def alive(home: Path) -> dict[int, str]:
     return found
 
 
-def wait_gone(home: Path, *, but: int, seconds: float = 60.0) -> dict[int, str]:
+def wait_gone(home: Path, *, but: int, seconds: float = 180.0) -> dict[int, str]:
     """Wait until no process of ``home`` is left beside ``but``; returns those that still are."""
     deadline = time.monotonic() + seconds
     while True:
