@@ -113,7 +113,7 @@ def test_the_daemon_keeps_to_the_document(alone: str, tmp_path: Path) -> None:
         "--phases=coverage,fuzzing",
         "--exclude-path=/v1/events",  # never ends; tests/api/test_events.py reads it
         "--exclude-method=HEAD",
-        "--max-examples=5",
+        "--max-examples=3",
         "--seed=1",
         "--workers=1",
         "--request-timeout=60",
