@@ -111,3 +111,20 @@ def test_what_calls_print_does_not_land_on_the_moving_line(monkeypatch: pytest.M
     )
     counted = "5 calls have ended, 5 are under way (0 s)"
     assert both.getvalue() == f"{FRESH_LINE}{counted}{FRESH_LINE}hello\n"
+
+
+def test_of_what_goes_on_within_each_other_the_inner_one_has_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = shown_on(Terminal(), monkeypatch)
+    monkeypatch.setattr(progress, "LASTING_FROM_S", 0.01)
+    with lasting("outer"):
+        waiting.until(lambda: "outer (" in seen.getvalue(), "the outer one is said", within_s=20.0)
+        with lasting("inner"):
+            waiting.until(lambda: "inner (" in seen.getvalue(), "the inner one is said", within_s=20.0)
+            count = seen.getvalue().count("inner (")
+            waiting.until(lambda: seen.getvalue().count("inner (") > count + 3, "it goes on", within_s=20.0)
+            assert "outer" not in seen.getvalue().partition("inner (")[2]
+        said = len(seen.getvalue())
+        waiting.until(lambda: "outer (" in seen.getvalue()[said:], "the outer one is back", within_s=20.0)
+    assert seen.getvalue().endswith(FRESH_LINE)

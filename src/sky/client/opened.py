@@ -89,7 +89,8 @@ class Opened:
             # Nothing is under way yet that would be worth a long wait for a daemon that is away.
             http.send(calls.live(), patience_s=FOUND_S)
             try:
-                with lasting("asking for the compute …", quiet=self._quiet):
+                included = "sending the included files, and " if self._blueprint.image.includes else ""
+                with lasting(f"{included}asking for the compute …", quiet=self._quiet):
                     asking = flows.create_or_attach(self._name, self._make_request, self._tell_failed)
                     found = flows.run(http, asking)
             except ApiError as refused:

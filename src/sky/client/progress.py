@@ -135,12 +135,17 @@ class _Counting:
 
     def _count(self, text: Callable[[], str]) -> None:
         while not self._over.wait(LASTING_FROM_S):
-            if shown := text():
-                _screen.show(shown)
+            with _screen.lock:
+                if shown := text():
+                    _screen.show(shown)
 
     def end(self) -> None:
         self._over.set()
         self._thread.join()
+
+
+_under_way: list[object] = []
+"""What goes on at the moment, of all threads and within each other. The line is the last one's that began."""
 
 
 @contextlib.contextmanager
@@ -148,11 +153,19 @@ def _counted(text: str) -> Generator[None]:
     if not _screen.moves:
         yield
         return
-    began_s = _clock.monotonic_s()
-    counting = _Counting(lambda: f"{text} ({_clock.monotonic_s() - began_s:.0f} s)")
+    began_s, mine = _clock.monotonic_s(), object()
+
+    def stands() -> str:
+        return f"{text} ({_clock.monotonic_s() - began_s:.0f} s)" if _under_way[-1:] == [mine] else ""
+
+    with _screen.lock:
+        _under_way.append(mine)
+    counting = _Counting(stands)
     try:
         yield
     finally:
+        with _screen.lock:
+            _under_way.remove(mine)
         counting.end()
         _screen.clear()
 
@@ -168,6 +181,11 @@ def when_lasting(show: Callable[[str], AbstractContextManager[None]]) -> None:
 def lasting(text: str, *, quiet: bool = False) -> AbstractContextManager[None]:
     """While it goes on for over a second, a moving line says so; where none can move, nothing does."""
     return contextlib.nullcontext() if quiet else _lasting[0](text)
+
+
+def calling(name: str, *, quiet: bool) -> AbstractContextManager[None]:
+    """The same while a call is packed, sent and waited for."""
+    return lasting(f"{name}() is under way …", quiet=quiet)
 
 
 def sending(size: int, *, quiet: bool) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from sky.client import calls, flows, outgoing
@@ -18,11 +19,11 @@ from sky.client.attempts import INTERRUPT_PATIENCE_S
 from sky.client.console import Console
 from sky.client.courier import UNENDED, Courier
 from sky.client.errors import AccessDenied, ApiError, SkyError, TaskCancelled
-from sky.client.function import Pending, Settled
+from sky.client.function import Pending, Settled, require_call
 from sky.client.handles import Future, in_background
 from sky.client.http import Http
 from sky.client.items import Items
-from sky.client.progress import Tally, sending
+from sky.client.progress import Tally, calling, sending
 from sky.client.request import Call
 from sky.client.settling import Settler
 from sky.client.streaming import Source
@@ -108,16 +109,18 @@ class Session:
 
     def call_one(self, call: Pending[R]) -> Settled[Any]:
         """One node, wait. A generator function settles at once, with its items to come."""
-        ready = outgoing.prepare(call)
-        if ready.streams:
-            return Settled(self._stream(ready), None)
-        task = self._submit(ready, "one")
-        return self._printed(self._wait(task))
+        with self._calling(call):
+            ready = outgoing.prepare(call)
+            if ready.streams:
+                return Settled(self._stream(ready), None)
+            settled = self._wait(self._submit(ready, "one"))
+        return self._printed(settled)
 
     def call_all(self, call: Pending[R]) -> Settled[Any]:
         """Every node that is ready now, wait; results by rank."""
-        ready = outgoing.prepare(call)
-        return self._all_of(ready, self._submit(ready, "all"))
+        with self._calling(call):
+            ready = outgoing.prepare(call)
+            return self._all_of(ready, self._submit(ready, "all"))
 
     def call_all_later(self, call: Pending[R]) -> Future[Any]:
         """Every node that is ready now; a future of the results by rank."""
@@ -179,6 +182,9 @@ class Session:
         self._console.close()
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────
+
+    def _calling(self, call: Pending[Any]) -> AbstractContextManager[None]:
+        return calling(require_call(call).function.name, quiet=self._quiet)
 
     def _submit(self, ready: outgoing.Outgoing, dispatch: v1.Dispatch) -> str:
         create = calls.create_task(ready.task(self._compute, dispatch, self._direct))
