@@ -228,7 +228,7 @@ def test_a_compute_that_failed_before_is_replaced_under_its_name(
         specs=(v1.Spec(provider=v1.ProviderRef(kind="local"), cpus=4000),), nodes=v1.NodeBounds(desired=1)
     )
     failed = http.send(calls.create_compute(v1.ComputeCreate(spec=spec, name="again")))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while http.send(calls.get_compute(failed.id)).status.state != "failed":
         assert time.monotonic() < deadline
         time.sleep(0.02)

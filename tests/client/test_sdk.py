@@ -324,11 +324,11 @@ def test_futures_follow_concurrent_futures(compute: sky.Compute) -> None:
 
 
 def test_a_future_that_is_not_done_says_so(compute: sky.Compute) -> None:
-    future = nap(1.0) > compute
+    future = nap(5.0) > compute
     with pytest.raises(TimeoutError):
         future.result(timeout=0.05)
     assert not future.done()
-    assert future.result(30) == 1.0
+    assert future.result(60) == 5.0
 
 
 def test_a_running_call_is_stopped_when_its_future_is_cancelled(compute: sky.Compute) -> None:
@@ -362,7 +362,7 @@ def test_a_waiting_call_is_cancelled_for_certain(compute: sky.Compute) -> None:
 
 def wait_for_state(compute: sky.Compute, future: sky.Future[Any], state: str) -> str:
     """The task of a future once it is in a state (or past it)."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if future.task and compute.http.send(calls.get_task(future.task)).state == state:
             return future.task
