@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import commands
+from tests import commands, forked
 from tests.conftest import RunningDaemon, free_port
 from tests.databases import IN_A_FILE, server
 
@@ -24,7 +24,7 @@ from sky.client.http import Http
 from sky.server.archive import Writing
 from sky.wire import admin
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 LARGE = 300_000
 
 
@@ -37,6 +37,12 @@ def twice(content: bytes) -> bytes:
 def sky_admin(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command of the operator of that folder."""
     return commands.sky("admin", *words, environment={**os.environ, "SKY_HOME": str(home), **environment})
+
+
+def upkeep(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What such a command runs."""
+    environment = {**os.environ, **environment}
+    return forked.run("sky.server.upkeep", "--home", str(home), *words, environment=environment, timeout=200)
 
 
 def use(daemon: RunningDaemon) -> str:
@@ -78,7 +84,7 @@ def test_a_backup_made_while_it_runs_is_put_back_and_moved_to_postgresql(
 
     second = RunningDaemon(tmp_path / "second", free_port())
     assert sky_admin(second.home, "restore", str(file)).returncode == 0
-    taken = sky_admin(second.home, "restore", str(file))
+    taken = upkeep(second.home, "restore", str(file))
     assert taken.returncode == 1
     assert "is there already" in taken.stderr
     second.start()
@@ -91,7 +97,7 @@ def test_a_backup_made_while_it_runs_is_put_back_and_moved_to_postgresql(
     url = server().url("moved")
     gone = sky_admin(second.home, "migrate", url)
     assert gone.returncode == 0, gone.stderr
-    full = sky_admin(second.home, "migrate", url)
+    full = upkeep(second.home, "migrate", url)
     assert full.returncode == 1
     assert "has rows in" in full.stderr
     third = RunningDaemon(second.home, free_port(), {"SKY_DATABASE": url})
@@ -111,15 +117,15 @@ def test_a_database_that_others_serve_from_is_neither_moved_nor_filled(tmp_path:
     serving = RunningDaemon(tmp_path / "one", free_port(), with_it)
     serving.start()
     file = tmp_path / "backup.tar"
-    assert sky_admin(serving.home, "backup", str(file), **with_it).returncode == 0
-    moved = sky_admin(tmp_path / "other", "migrate", str(tmp_path / "moved.db"), **with_it)
-    filled = sky_admin(tmp_path / "other", "restore", str(file), SKY_DATABASE=url, SKY_SHARED_FOLDER="")
+    assert upkeep(serving.home, "backup", str(file), **with_it).returncode == 0
+    moved = upkeep(tmp_path / "other", "migrate", str(tmp_path / "moved.db"), **with_it)
+    filled = upkeep(tmp_path / "other", "restore", str(file), SKY_DATABASE=url, SKY_SHARED_FOLDER="")
     for refused in (moved, filled):
         assert refused.returncode == 1
         assert f"is served from by {serving.url}: stop that first" in refused.stderr
     assert not (tmp_path / "moved.db").exists()
     serving.stop()
-    done = sky_admin(tmp_path / "other", "migrate", str(tmp_path / "moved.db"), **with_it)
+    done = upkeep(tmp_path / "other", "migrate", str(tmp_path / "moved.db"), **with_it)
     assert done.returncode == 0, done.stderr
 
 
@@ -166,7 +172,7 @@ def test_what_is_no_backup_is_refused_and_leaves_nothing(tmp_path: Path) -> None
     assert not (home / "sky.db").exists()
     torn = tmp_path / "torn.tar"
     torn.write_bytes(file.read_bytes()[:700])
-    assert sky_admin(home, "restore", str(torn)).returncode == 1
-    missing = sky_admin(home, "backup", str(tmp_path / "nothing.tar"))
+    assert upkeep(home, "restore", str(torn)).returncode == 1
+    missing = upkeep(home, "backup", str(tmp_path / "nothing.tar"))
     assert missing.returncode == 1
     assert "has a daemon run there" in missing.stderr
