@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from tests.flows.places import every
@@ -211,7 +212,7 @@ async def test_what_would_lose_its_disks_is_refused_before_anything_happens(tmp_
     user = await up(world)
     keeping = dict(world.rules.kinds)
     kind = keeping["fake"]
-    object.__setattr__(kind.abilities, "keeps_disks", False)
+    msgspec.structs.force_setattr(kind.abilities, "keeps_disks", False)
     before = [(row["state"], row["version"]) for row in world.rows(nodes)]
     for name, more in (("stop", {}), ("autostop", {"idle_minutes": 5})):
         error = await fails(user, name, **more)
