@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 
 from sky.domain.errors import SkyError, Unauthorized
 from sky.domain.user import NAME, NAME_EXPECTED, Caller, Role, lesser
@@ -34,8 +34,7 @@ _SIGNAL = "~" + rows.CHANGED
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     read_s: float
     caller: Caller
     expires_us: int | None = None

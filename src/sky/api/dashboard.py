@@ -9,7 +9,6 @@ the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -18,7 +17,7 @@ from typing import Annotated, Any
 from litestar import get
 from litestar.connection import Request
 from litestar.response.base import ASGIResponse
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from sky.api.operation import Ask, operation, reply
 from sky.api.reading import Query, header
@@ -71,8 +70,7 @@ HEADERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """A file of the dashboard, as it is sent."""
 
     content: bytes

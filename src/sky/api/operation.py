@@ -11,7 +11,6 @@ import inspect
 import re
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -19,7 +18,7 @@ from litestar.connection import Request
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import Method
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from sky.api.reading import (
     BODY_GAP_S,
@@ -74,16 +73,14 @@ class _TakenBackError(Exception):
         self.answer = answer
 
 
-@dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(Struct, frozen=True):
     """Raw content, in one of these media types."""
 
     media: tuple[str, ...] = (BYTES, BLOB)
     description: str = "The content itself."
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """A request header that an operation reads, or a response header that it sets."""
 
     name: str
@@ -91,8 +88,7 @@ class Header:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """Everything that is known of an operation without running it."""
 
     method: str
@@ -115,8 +111,7 @@ class Operation:
     sets: tuple[Header, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """One request, held against its operation. ``revision`` None: any (the caller said ``*``)."""
 
     unit: Services

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from sky.domain.account import Limits
 from sky.domain.artifact import Arrived, StoredFile
@@ -27,8 +26,7 @@ from sky.verbs.webhooks import Sealing
 MIB = 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class KeyHolder:
+class KeyHolder(Struct, frozen=True):
     """Whoever a key let in. ``refused`` is why its account may not submit now: a code and a message."""
 
     customer: Customer
@@ -36,8 +34,7 @@ class KeyHolder:
     refused: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Struct, frozen=True):
     """What a customer may spend, and what is held for its jobs, in micro-dollars."""
 
     available_micro: int
@@ -88,8 +85,7 @@ class Storage(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JobSettings:
+class JobSettings(Struct, frozen=True):
     """What a seller may set. Rates are per key; ``platform`` limits count the jobs of all accounts."""
 
     build: str = "dev"
@@ -106,8 +102,7 @@ def no_secrets() -> Sealing:
     return Sealing(lambda _: b"", lambda _: {})
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueState:
+class CatalogueState(Struct, frozen=True):
     """How it stands with the file of what is sold: when what holds now was read, what in it may be meant
     otherwise, and why its newest version does not hold (None: it does)."""
 
@@ -117,8 +112,7 @@ class CatalogueState:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Selling:
+class Selling(Struct, frozen=True):
     """The parts of the paid-job face. ``offering`` gives the catalogue as it is now."""
 
     offering: Callable[[], Offering]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from sky.api.channels import Channels
 from sky.api.gauges import Gauges
@@ -42,8 +43,7 @@ RECHECK_S = 1.0
 Check = Callable[[], Awaitable[bool]]
 
 
-@dataclass(frozen=True, slots=True)
-class ApiSettings:
+class ApiSettings(Struct, frozen=True):
     """What an operator may set about the faces.
 
     ``hosts`` are further names, with a port where that is not the usual one, that a request may be addressed
@@ -74,8 +74,7 @@ class ApiSettings:
     told: tuple[Setting, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """A running daemon's parts. ``ready`` says whether it can serve; ``dependencies`` what it stands on;
     ``counted`` what is counted of the loops, and ``loops`` why each has nothing to do when that is so."""
 

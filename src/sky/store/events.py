@@ -12,9 +12,9 @@ import asyncio
 import itertools
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.store.commits import Committed
 from sky.store.schema import counters, events
@@ -34,8 +34,7 @@ FORGOTTEN_MAX = 5_000
 """Events that are dropped at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Which events a reader wants; empty means all."""
 
     compute_id: str | None = None
@@ -51,8 +50,7 @@ class Filter:
         return self.task_id is None or event.task_id == self.task_id
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """An event and its frame, encoded once for all readers."""
 
     event: Event
@@ -226,8 +224,7 @@ def replay_to(connection: sa.Connection, after: int, wanted: Filter) -> tuple[Se
     return page, max(last, page[-1].seq) if page else last
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """A page as it goes out. ``cursor``: nothing up to there is missing; ``ends``: nor is anything after."""
 
     content: bytes

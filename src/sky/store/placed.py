@@ -6,9 +6,8 @@ asks a bucket. Follows: files that a job still uploads, or that are being remove
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.domain.artifact import key_of
 from sky.store.engine import make_engine
@@ -18,8 +17,7 @@ from sky.store.schema_jobs import artifacts, jobs
 from sky.store.sql import many
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Bytes by name: of content, and by key: of the files of jobs, wherever those are kept."""
 
     content: dict[str, int]

@@ -10,12 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from sky.domain.catalogue import Catalogue, JobTemplate, Place, Sku, candidates
 from sky.domain.job import AFTER_MAX, RETRIES_MAX, RETRY_CODES
@@ -36,8 +35,7 @@ PAIR_CHARS_MAX = 512
 FORBIDDEN_MOUNTS = ("/", "/proc", "/sys", "/dev", "/etc", "/run")
 
 
-@dataclass(frozen=True, slots=True)
-class Offering:
+class Offering(Struct, frozen=True):
     """What a deployment sells and can do. ``unusable`` says why a cloud cannot run containers; ``artifacts``
     whether outputs can be kept; ``host_jobs`` whether the image ``local`` is allowed."""
 

@@ -7,10 +7,10 @@ Follows: a job owns a compute and tasks like any other, so whatever holds for ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from sky.domain.job import seconds_left
 from sky.domain.provider import Rules
@@ -31,8 +31,7 @@ REPEATS_MAX = 3
 """How often pulling and uploading, which may be done twice, are tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobRules:
+class JobRules(Struct, frozen=True):
     """What a deployment lets jobs do. ``token_of`` is the upload token of a job; ``private_inputs``: inputs
     may come from addresses that are not public."""
 

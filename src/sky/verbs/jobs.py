@@ -7,8 +7,9 @@ Follows: a job without a hold does not exist; a hold without an end is never los
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain import account as a
 from sky.domain import job as j
@@ -28,8 +29,7 @@ from sky.verbs.job_steps import JobRules
 LOCAL, CONSOLE = j.LOCAL, j.CONSOLE
 
 
-@dataclass(frozen=True, slots=True)
-class Customer:
+class Customer(Struct, frozen=True):
     """Who asks: ``owner`` scopes everything, ``account_id`` has the money where we keep it; ``budgets`` are
     what an operator lets it spend. None: what is kept of them cannot be read."""
 
@@ -41,8 +41,7 @@ class Customer:
     budgets: tuple[Budget, ...] | None = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A job whose request was found right. ``spec`` and ``metadata`` are plain values."""
 
     sku: Sku

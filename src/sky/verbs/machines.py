@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sky.domain import price_list
 from sky.domain.errors import SkyError
@@ -31,8 +32,7 @@ HERE = "local"
 PORT_MAX = 65_535
 
 
-@dataclass(frozen=True, slots=True)
-class Turned:
+class Turned(Struct, frozen=True):
     """Something that was asked for and is not to be had, and why."""
 
     what: str
@@ -40,8 +40,7 @@ class Turned:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What the engine is asked for: alternatives, with what each asks beyond a spec, and one image."""
 
     specs: tuple[v1.Spec, ...]

@@ -8,8 +8,9 @@ is handed out again, which its journal makes harmless.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from sky.domain import node as n
 from sky.domain import task as t
@@ -29,8 +30,7 @@ than an agent takes would be refused, and come again, for ever."""
 CONTENTS_READ_AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(Struct, frozen=True):
     """Everything a node has not been told yet."""
 
     work: tuple[agent.WorkItem, ...] = ()

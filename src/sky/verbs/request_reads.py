@@ -8,10 +8,10 @@ whoever names what is not there is told by a named error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from sky.domain.cluster import UP
 from sky.domain.request_errors import RequestFailure
@@ -26,8 +26,7 @@ Read = Callable[[Snapshot, str, Any, int], Any]
 """From a snapshot, who asks, the body and the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """The end of a request: its result, or why it has none."""
 
     result: msgspec.Raw | None = None

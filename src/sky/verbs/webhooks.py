@@ -10,11 +10,10 @@ import base64
 import ipaddress
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from sky.domain.job_errors import JobRefused
 from sky.kit import addresses, ids
@@ -29,8 +28,7 @@ ENDPOINTS_MAX = 20
 OLD_SECRET_US = 24 * 3600 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Sealing:
+class Sealing(Struct, frozen=True):
     """How secrets are kept, and whether endpoints on this computer may be named."""
 
     seal: Callable[[Mapping[str, str]], bytes]

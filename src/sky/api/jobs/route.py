@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 from urllib.parse import parse_qsl
 
@@ -19,7 +18,7 @@ from litestar.connection import Request
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import Method
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from sky.api.jobs.buckets import Buckets
 from sky.api.reading import BODY_GAP_S, chunks, header
@@ -53,8 +52,7 @@ WITH_KEY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JobOperation:
+class JobOperation(Struct, frozen=True):
     """Everything known of an operation. ``answers`` is a type, or the media type of what is no JSON."""
 
     method: str
@@ -73,8 +71,7 @@ class JobOperation:
     keyed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JobAsk:
+class JobAsk(Struct, frozen=True):
     """One request, with the parts that serve it."""
 
     unit: Services

@@ -9,15 +9,15 @@ from __future__ import annotations
 import tarfile
 import zlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 GZIP_WINDOW = 31
 """What zlib calls a gzip container with its largest window."""
 BLOCK = tarfile.BLOCKSIZE
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A file of an archive: its size in bytes is known before its content is read."""
 
     name: str

@@ -6,9 +6,8 @@ never replaced.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.domain.artifact import StoredFile
 from sky.domain.job import TERMINAL
@@ -101,8 +100,7 @@ def complete(tx: Tx, job_id: str) -> None:
 # ── how long they are kept ──────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """What is kept of a job: ``finished_us`` (None: it is not over), the moment of its last upload (None: it
     has no files), whether its files are listed, and whether there are lines that it printed."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.domain import compute as c
 from sky.domain import node as n
@@ -34,8 +34,7 @@ _NOT_NAMES = frozenset({"blobs", "archives", "api_keys", "user_tokens"})
 """Tables whose hashes name no content that has to stay: who has brought it, and hashes of tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Something that may go: by which key, of which size, and its moment when it was found."""
 
     key: str

@@ -7,10 +7,10 @@ Follows: a cursor names a row of the owner's own; jobs come newest first, events
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 from sqlalchemy.exc import DBAPIError
 
 from sky.kit import codec
@@ -24,8 +24,7 @@ FIRST = 2**62
 """A place before every other: jobs come newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobPage:
+class JobPage(Struct, frozen=True):
     """Some jobs with what was ever held for each, and whether there are more."""
 
     rows: list[Row]

@@ -7,10 +7,10 @@ Follows: a node's token leaves this module only as the hash that it is stored as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.domain import node as domain
 from sky.domain.errors import ComputeNotConnected
@@ -32,8 +32,7 @@ _AGENT = prepared(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AgentRow:
+class AgentRow(Struct, frozen=True):
     """What is held against an agent's claim to be a node. ``token_sha256``: of the token it must bring."""
 
     token_sha256: str
@@ -42,8 +41,7 @@ class AgentRow:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reachable:
+class Reachable(Struct, frozen=True):
     """A node that serves now."""
 
     id: str

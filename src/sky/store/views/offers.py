@@ -7,11 +7,11 @@ same. Never: asks a provider. Follows: an answer is as old as its ``fetched_at``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.domain.money import to_micro, to_usd
 from sky.domain.offer import Offer
@@ -23,8 +23,7 @@ from sky.wire import v1
 KIND = "offers"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which offers are meant; None: any. ``max_price`` in USD per hour, ``min_vram`` in GiB."""
 
     provider_id: str | None = None
@@ -35,8 +34,7 @@ class Wanted:
     max_price: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(Struct, frozen=True):
     """How old the offers of a provider are. ``fetched_us`` None: they were never fetched."""
 
     provider_id: str

@@ -7,10 +7,10 @@ Follows: whoever waits asks again after each knock, from the place where it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.domain.task import UNDONE
 from sky.store.blobs import inline_of
@@ -34,8 +34,7 @@ _OPEN: Any = sa.select(sa.func.count()).where(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How a task ended. ``sha256`` names its result, or the pickled exception of one that failed."""
 
     task_id: str
@@ -106,8 +105,7 @@ def _hash(task: views.Row, speaker: views.Row | None) -> str | None:
 # ── generators ──────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRow:
+class StreamRow(Struct, frozen=True):
     """A generator's task: whether it has one, and how far it is."""
 
     dispatch: str
@@ -116,8 +114,7 @@ class StreamRow:
     consumed: int
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRow:
+class ItemRow(Struct, frozen=True):
     """One item: its place, its hash, and its bytes where they are small."""
 
     index: int

@@ -6,9 +6,8 @@ Follows: sums are made by the database over rows that are final, so that the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.store.schema_jobs import JOB_IS_LIVE, jobs
 from sky.store.sql import ByBytes, Row, many, total
@@ -20,8 +19,7 @@ _SECONDS = (sa.func.coalesce(jobs.c.used_us, 0) + _RAN_US + 999_999) // 1_000_00
 _CEILING = (jobs.c.price_micro * jobs.c.max_runtime_seconds + 3_599) // 3_600
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """What was charged in a window, and what jobs under way may still cost, in micro-dollars."""
 
     charged_micro: int

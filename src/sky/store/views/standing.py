@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from sky.domain import cluster, cluster_job, job, request
 from sky.domain import compute as c
@@ -28,8 +28,7 @@ _IS_SENT_TO = deliveries.c.webhook_id.in_(sa.select(webhooks.c.id).where(webhook
 """What waits for an endpoint that is disabled waits for its owner, and is not late."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """Numbers by state, or by loop. ``lag_s``: how long a loop's key has been due that waits longest."""
 
     computes: Counts
