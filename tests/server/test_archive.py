@@ -21,6 +21,7 @@ from tests.conftest import free_port
 from tests.disks import small_disk
 
 from sky.kit import faults
+from sky.server import unfinished
 from sky.server.archive import BackupError, Writing, take_out
 from sky.server.restoring import restore
 from sky.server.settings import load
@@ -330,6 +331,15 @@ def test_a_restore_that_is_whole_says_so_whatever_fails_then(
         faults.watch(None)
     assert back.rows == 2
     assert not (tmp_path / "home" / "restoring.json").exists()
+
+
+def test_those_who_look_at_once_take_nobody_for_a_restore(tmp_path: Path) -> None:
+    chosen = load({"home": str(tmp_path)})
+    with open(chosen.shared / unfinished.LOCK, "wb") as looked_at:
+        fcntl.flock(looked_at, fcntl.LOCK_SH)
+        assert unfinished.under_way(chosen) is None
+        fcntl.flock(looked_at, fcntl.LOCK_EX)
+        assert "is under way" in (unfinished.under_way(chosen) or "")
 
 
 def test_a_takeover_says_of_each_place_whose_it_was(home: Path) -> None:

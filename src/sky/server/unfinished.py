@@ -108,7 +108,8 @@ def under_way(chosen: Settings) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: of those who look at once, none takes the other for a restore.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _told(chosen)
     finally:
