@@ -35,6 +35,8 @@ DIES_WITH_US = (shutil.which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--
 STARTER = ThreadPoolExecutor(1, "starts-processes")
 """The thread that starts them lives as long as we do; one that a test has of its own may not."""
 ORDER_BYTES = 1 << 18
+SHOWN_BYTES = 1000
+"""Room for the command line that one that is begun shows of itself."""
 PR_SET_PDEATHSIG = 1
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "SSL_", "OPENSSL_", "OTEL_")
 """How variables begin that the interpreter, or what is loaded, reads when it starts."""
@@ -151,6 +153,7 @@ def _server(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
         str(Path(__file__).resolve()),
         module,
         str(theirs.fileno()),
+        " " * SHOWN_BYTES,
     ]
     with theirs:
         server = STARTER.submit(
@@ -236,13 +239,22 @@ def _become(module: str, arguments: list[str], environment: dict[str, str], fold
     time.tzset()
     sys.path[0] = folder
     sys.orig_argv[1:] = ["-m", module, *arguments]
+    _show(sys.orig_argv)
     gc.unfreeze()
     gc.enable()
     return arguments
 
 
+def _show(words: Sequence[str]) -> None:
+    """Show these as the command line: the kernel reads them where the process keeps its own."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    shown = "".join(f"{word}\0" for word in words).encode()[: end - start - 1]
+    ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
+
+
 def _main() -> Any:
-    module, descriptor = sys.argv[1:]
+    module, descriptor = sys.argv[1:3]
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     _load(module)
     arguments = _serve(module, socket.socket(fileno=int(descriptor)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests import forked
+from tests.waiting import until
 
 LONG_S = 120
 MODULE = "sky.server.main"
@@ -41,6 +42,11 @@ def test_a_signal_that_ends_it_is_told_and_it_is_nobodys_zombie(tmp_path: Path) 
         )
     assert isinstance(one, forked.Forked)
     assert os.getsid(one.pid) == one.pid
+    words = [sys.executable, "-m", MODULE, "--home", str(tmp_path), "--port", "0"]
+    shown = Path(f"/proc/{one.pid}/cmdline")
+    until(
+        lambda: shown.read_bytes().rstrip(b"\0").decode().split("\0") == words, "it shows its command", LONG_S
+    )
     one.kill()
     assert one.wait(LONG_S) == -signal.SIGKILL
     assert one.poll() == -signal.SIGKILL
