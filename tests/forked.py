@@ -161,6 +161,7 @@ def _server(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
             command,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
+            start_new_session=True,  # an interrupt at the keyboard is for us: we end what we began, in order
             env=started_with(),
         )
         serving = server.result()
@@ -192,6 +193,7 @@ def _serve(module: str, asking: socket.socket) -> list[str] | None:
         os.set_blocking(end, False)
     before = signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(waking)
+    server = os.getpid()
     while True:
         ready, _, _ = select.select([asking, woken], [], [])
         if woken in ready:
@@ -211,6 +213,8 @@ def _serve(module: str, asking: socket.socket) -> list[str] | None:
             os.dup2(err, 2)
             os.setsid()
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != server:  # which had ended before it was asked for
+                os._exit(1)
             os.write(telling, f"{os.getpid()}\n".encode())
             asking.close()
             for descriptor in (woken, waking, *files, *begun.values()):

@@ -61,3 +61,32 @@ def test_what_is_read_at_the_start_is_read_at_a_start(tmp_path: Path, name: str)
         )
     assert isinstance(one, subprocess.Popen)
     assert one.wait(LONG_S) == 0
+
+
+INTERRUPTED = f"""
+import os, signal, sys
+from tests import forked
+
+def code():
+    ran = forked.run({MODULE!r}, "--help", environment=forked.started_with(), timeout={LONG_S})
+    return ran.returncode
+
+assert code() == 0
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+os.killpg(0, signal.SIGINT)
+sys.exit(code())
+"""
+
+
+def test_what_interrupts_the_tests_at_a_keyboard_does_not_end_what_they_have_begun() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    ended = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        start_new_session=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert ended.returncode == 0, ended.stderr
