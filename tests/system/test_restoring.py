@@ -217,6 +217,29 @@ def test_a_move_that_was_killed_is_begun_anew(backup: Backup, tmp_path: Path) ->
         assert connection.execute("SELECT name FROM accounts").fetchall() == [("acme",)]
 
 
+def test_a_move_ends_where_a_daemon_has_begun_to_serve_meanwhile(backup: Backup, tmp_path: Path) -> None:
+    home, target = tmp_path / "home", tmp_path / "target.db"
+    assert upkeep(home, "restore", str(backup.file)).returncode == 0
+    (tmp_path / "other").mkdir()
+    serving = RunningDaemon(tmp_path / "other", free_port(), {"SKY_DATABASE": str(home / "sky.db")})
+    environment = {**os.environ, "SKY_DATABASE": "", STOPPED_AT: "migrate: rows are copied"}
+    command = [sys.executable, killed_upkeep.__file__, "--home", str(home), "migrate", str(target)]
+    move = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert os.WIFSTOPPED(os.waitpid(move.pid, os.WUNTRACED)[1])
+        serving.start()
+        move.send_signal(signal.SIGCONT)
+        said = move.communicate(timeout=100)[1]
+    finally:
+        move.kill()
+    assert (move.returncode, f"is served from by {serving.url}: stop that first" in said) == (1, True), said
+    refused = start_of_daemon(home, SKY_DATABASE=str(target))
+    assert "a copy into this database was begun" in refused.stderr
+    serving.stop()
+    again = upkeep(home, "migrate", str(target))
+    assert again.returncode == 0, again.stderr
+
+
 def test_what_was_used_since_is_not_undone(backup: Backup, tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert upkeep(home, "restore", str(backup.file), die_at="copied blobs").returncode == -signal.SIGKILL
