@@ -86,6 +86,21 @@ def test_what_is_said_changes_and_the_rest_stays_until_it_is_removed(buyer: Sky,
         assert f"you have no webhook endpoint '{one}'" in missing.err
 
 
+def test_a_key_that_may_only_read_changes_nothing_and_sees_nobody_elses(
+    telling: Shop, buyer: Sky, receiver: Receiver, tmp_path: Path
+) -> None:
+    made = json.loads(buyer("job", "webhook", "add", receiver.url, "-o", "json").check().out)["id"]
+    url = str(telling.http.base_url)
+    reader = Sky(tmp_path / "none", tmp_path, SKY_URL=url, SKY_API_KEY=telling.customer(scopes=["read"]).key)
+    assert json.loads(reader("job", "webhook", "list", "-o", "json").check().out) == []
+    for words in (("add", receiver.url), ("rotate", made), ("remove", made, "--yes")):
+        denied = reader("job", "webhook", *words).check(4)
+        assert denied.out == ""
+        assert "scope_denied: this key may read only; whatever changes something takes" in denied.err
+    assert f"you have no webhook endpoint '{made}'" in reader("job", "webhook", "show", made).check(3).err
+    buyer("job", "webhook", "show", made).check()
+
+
 async def test_python_has_the_same_and_awaits_it(
     telling: Shop, customer: Customer, receiver: Receiver
 ) -> None:

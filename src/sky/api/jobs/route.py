@@ -94,7 +94,7 @@ class JobAsk(Struct, frozen=True):
         """Who asks, let in by the key, within its scope and its rate. Raises JobRefused."""
         holder = await self.selling.accounts.holder(self.token)
         if self.request.scope["method"] not in ("GET", "HEAD") and "jobs" not in holder.scopes:
-            msg = "this key may read only; submitting and cancelling take a key with the scope jobs"
+            msg = "this key may read only; whatever changes something takes a key with the scope jobs"
             raise JobRefused("scope_denied", msg)
         if counted and self.selling.sells:
             buckets: Buckets = self.request.app.state["buckets"]
