@@ -160,6 +160,30 @@ def test_only_the_types_that_were_asked_for_arrive(telling: Shop, receiver: Rece
     assert receiver.types() == ["job.succeeded"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("job.suceeded", "there is no event 'job.suceeded'; did you mean 'job.succeeded'?"),
+        ("everything", "there is no event 'everything'; known: billing.balance_exhausted, "),
+    ],
+)
+def test_a_type_that_no_event_has_is_refused_rather_than_never_heard_of(
+    telling: Shop, receiver: Receiver, wrong: str, said: str
+) -> None:
+    customer = telling.customer()
+    made = endpoint(customer, receiver.url, types=["job.failed"])
+    body = {"url": receiver.url, "types": ["job.queued", wrong]}
+    for answer in (
+        customer("POST", ENDPOINTS, json=body),
+        customer("PATCH", f"{ENDPOINTS}/{made['id']}", json={"types": body["types"]}),
+    ):
+        refused = refusal(answer, "malformed_body", 400)
+        assert refused["param"] == "types"
+        assert said in refused["message"]
+    [kept] = customer("GET", ENDPOINTS).json()["data"]
+    assert kept["types"] == ["job.failed"]
+
+
 def test_a_receiver_that_fails_gets_it_again_under_the_same_id(telling: Shop, receiver: Receiver) -> None:
     receiver.answers = [500, "late"]
     customer = telling.customer()

@@ -32,7 +32,9 @@ webhooks = below(
 
 Webhook = Annotated[str, Parameter(name="WEBHOOK", help="Id of the webhook: `sky job webhook list`.")]
 Types = Annotated[
-    tuple[str, ...], Many, Parameter(name="--type", metavar="TYPE", help="Only events of this type.")
+    tuple[str, ...],
+    Many,
+    Parameter(name="--type", metavar="TYPE", help="Only events of this type, such as job.failed."),
 ]
 
 

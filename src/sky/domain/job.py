@@ -9,7 +9,7 @@ what is our fault are free. A job that is begun again is one job: what it ran be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
@@ -24,6 +24,22 @@ LOCAL, CONSOLE = "local", "console"
 """Who keeps the money of a job: this deployment, or a console."""
 HOLD_SECONDS = 7_200
 """How much of a job's runtime one hold covers at most."""
+Event = Literal[
+    "job.queued",
+    "job.provisioning",
+    "job.failover",
+    "job.placed",
+    "job.running",
+    "job.retried",
+    "billing.hold_extended",
+    "billing.balance_exhausted",
+    "job.succeeded",
+    "job.failed",
+    "job.preempted",
+    "job.cancelled",
+]
+"""What its customer is told of a job, in its log and to webhooks."""
+EVENTS: tuple[Event, ...] = get_args(Event)
 
 STATES: dict[str, str] = {
     QUEUED: "Its hold is placed; it waits for a machine, or for the jobs that it runs after.",

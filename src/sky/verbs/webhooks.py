@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct
 
+from sky.domain.job import EVENTS
 from sky.domain.job_errors import JobRefused
 from sky.kit import addresses, ids
+from sky.kit.nearby import hint
 from sky.store.rows import webhooks
 from sky.store.sql import Row
 from sky.store.tx import Tx
@@ -145,6 +147,10 @@ def _bad_url(url: str, *, loopback: bool) -> str | None:
 def _types(types: tuple[str, ...]) -> list[str]:
     if len(types) > wire.TYPES_MAX:
         raise JobRefused("malformed_body", f"types: {wire.TYPES_MAX} at most", param="types")
+    for name in types:
+        if name not in EVENTS:
+            msg = f"types: there is no event {name[:40]!r}; {hint(name, EVENTS)}"
+            raise JobRefused("malformed_body", msg, param="types")
     return list(dict.fromkeys(types))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sky.domain.account import InUse
-from sky.domain.job import CONSOLE, QUEUED, JobView, StepView, policy_of
+from sky.domain.job import CONSOLE, QUEUED, Event, JobView, StepView, policy_of
 from sky.domain.money import to_micro
 from sky.domain.offer import whereabouts
 from sky.kit import codec, ids
@@ -30,7 +30,7 @@ def find(connection: sa.Connection, job_id: str, owner: str | None = None) -> Ro
     return row if row is None or owner in (None, row["owner"]) else None
 
 
-def note(tx: Tx, job_id: str, owner: str, kind: str, data: Mapping[str, Any] | None = None) -> None:
+def note(tx: Tx, job_id: str, owner: str, kind: Event, data: Mapping[str, Any] | None = None) -> None:
     """Add an event to a job's log."""
     row = {
         "id": ids.new("job_event"),
