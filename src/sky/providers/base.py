@@ -255,7 +255,8 @@ def keeper_of(provider: Provider) -> DiskKeeper | None:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of provider that this build knows, and how one of it is made."""
+    """A kind of provider that this build knows, and how one of it is made. ``load`` loads what takes long to
+    load and ``create`` needs, in a thread; None: nothing does."""
 
     kind: str
     credential_fields: tuple[str, ...]
@@ -263,6 +264,7 @@ class Kind:
     config_fields: type[msgspec.Struct]
     capabilities: Capabilities
     create: Callable[[Setup], Provider] = field(repr=False)
+    load: Callable[[], object] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, provider: type[Provider], create: Callable[[Setup], Provider] | None = None) -> Kind:

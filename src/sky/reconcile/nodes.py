@@ -150,7 +150,7 @@ class Nodes(OuterLoop):
 
     async def _buy(self, provider_id: str, seller: Row | None, order: LaunchOrder) -> _Launched:
         try:
-            provider = self._pool.of(provider_id, seller)
+            provider = await self._pool.of(provider_id, seller)
             async with asyncio.timeout(CALL_S_MAX):
                 machine = await provider.launch(order)
         except Refused as error:
@@ -226,7 +226,7 @@ class Nodes(OuterLoop):
     ) -> Done:
         node = case.node
         try:
-            provider = self._pool.of(node.provider_id or "", seller)
+            provider = await self._pool.of(node.provider_id or "", seller)
             async with asyncio.timeout(CALL_S_MAX):
                 machine = await provider.find(node.id)
         except (AgainLater, Refused, Gone, TimeoutError) as error:
@@ -258,7 +258,7 @@ class Nodes(OuterLoop):
     async def _terminate(self, case: NodeCase, seller: Row | None, now_us: int) -> Done:
         node = case.node
         try:
-            provider = self._pool.of(node.provider_id or "", seller)
+            provider = await self._pool.of(node.provider_id or "", seller)
             async with asyncio.timeout(CALL_S_MAX):
                 disk = _disk(case)
                 keeps = case.accepting and disk is not None and not disk.going

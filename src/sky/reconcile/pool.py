@@ -6,6 +6,7 @@ Follows: credentials are opened here, right before use, and nowhere else.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -23,7 +24,7 @@ class ProviderPool(Protocol):
 
     async def get(self, provider_id: str) -> Provider: ...
 
-    def of(self, provider_id: str, row: Row | None) -> Provider: ...
+    async def of(self, provider_id: str, row: Row | None) -> Provider: ...
 
 
 class RowPool:
@@ -38,17 +39,23 @@ class RowPool:
 
     async def get(self, provider_id: str) -> Provider:
         """That row's provider. Raises ``Gone`` when there is none, ``Refused`` when it cannot be made."""
-        return self.of(provider_id, await self._db.read(lambda c: providers.find(c, provider_id)))
+        return await self.of(provider_id, await self._db.read(lambda c: providers.find(c, provider_id)))
 
-    def of(self, provider_id: str, row: Row | None) -> Provider:
+    async def of(self, provider_id: str, row: Row | None) -> Provider:
         """The same for whoever has just read its row (None: there is none)."""
         if row is None:
             self._made.pop(provider_id, None)
             msg = f"there is no provider {provider_id} any more"
             raise Gone(msg)
+        if not self._has(provider_id, row) and (load := self._registry.kind(row["kind"]).load) is not None:
+            await asyncio.to_thread(load)
+        return self._made[provider_id][1] if self._has(provider_id, row) else self._make(provider_id, row)
+
+    def _has(self, provider_id: str, row: Row) -> bool:
         kept = self._made.get(provider_id)
-        if kept is not None and kept[0] == row["version"]:
-            return kept[1]
+        return kept is not None and kept[0] == row["version"]
+
+    def _make(self, provider_id: str, row: Row) -> Provider:
         credentials: Mapping[str, str] = self._unseal(row["credentials"]) if row["credentials"] else {}
         provider = self._registry.build(
             row["kind"], row["id"], row["name"], row["config"], credentials, self._context

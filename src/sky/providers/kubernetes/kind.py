@@ -6,6 +6,9 @@ clusters before there is one. Follows: what a cluster's settings may be is known
 
 from __future__ import annotations
 
+import importlib
+from functools import partial
+
 from sky.providers.base import Kind, Provider, Setup
 from sky.providers.kubernetes import config as configs
 from sky.providers.kubernetes.config import KubernetesConfig
@@ -26,4 +29,5 @@ KIND = Kind(
     config_fields=KubernetesConfig,
     capabilities=configs.WITH_DISKS,
     create=_create,
+    load=partial(importlib.import_module, "sky.providers.kubernetes.provider"),
 )

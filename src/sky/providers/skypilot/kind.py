@@ -6,6 +6,9 @@ servers before there is one. Follows: what a server's settings may be is known b
 
 from __future__ import annotations
 
+import importlib
+from functools import partial
+
 from sky.providers.base import Kind, Provider, Setup
 from sky.providers.skypilot import config as configs
 from sky.providers.skypilot.config import SkypilotConfig
@@ -26,4 +29,5 @@ KIND = Kind(
     config_fields=SkypilotConfig,
     capabilities=configs.WITH_DISKS,
     create=_create,
+    load=partial(importlib.import_module, "sky.providers.skypilot.provider"),
 )
