@@ -10,6 +10,7 @@ from tests.flows.test_jobs import Shop
 from tests.flows.world import World, keep_running
 from tests.simulation.world import Elsewhere
 
+from sky.domain.compute import ComputeResized, ComputeScaled
 from sky.domain.money import MICRO
 from sky.kit import faults
 from sky.kit.clock import SECOND_US
@@ -17,10 +18,22 @@ from sky.providers.fake.cloud import Pace
 from sky.providers.fake.trouble import Refuse
 from sky.store.rows import jobs
 from sky.store.schema import computes, executions, nodes
-from sky.verbs import computes as compute_verbs
+from sky.store.tx import Tx
 from sky.verbs import reports
 from sky.wire import agent as wire
-from sky.wire import v1
+
+
+async def resize(world: World, many: int) -> None:
+    """Want so many nodes of the compute of a job or a cluster, as an earlier release let anybody do."""
+    [compute] = world.rows(computes)
+    assert compute["owner"] is not None
+    spec = {**compute["spec"], "nodes": {**compute["spec"]["nodes"], "desired": many}}
+
+    def write(tx: Tx) -> None:
+        tx.apply(ComputeResized(compute["id"], spec))
+        tx.apply(ComputeScaled(compute["id"], many, tx.now_us))
+
+    await world.db.write(write)
 
 
 async def test_a_report_that_arrives_late_makes_no_call_last_longer(tmp_path: Path) -> None:
@@ -57,8 +70,7 @@ async def test_a_job_is_charged_by_the_machine_it_ran_on_and_no_other_of_its_com
     job_id = await shop.submit(max_runtime_seconds=12_000)
     await world.settle(lambda: shop.job(job_id)["state"] == "running")
     [own] = world.live_agents()
-    compute, more = shop.job(job_id)["compute_id"], v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=2))
-    await world.db.write(lambda tx: compute_verbs.change(tx, compute, more, None, world.rules))
+    await resize(world, 2)
     await world.settle(lambda: world.states(nodes).count("ready") == 2)
     await world.live(60.0, step_s=2.0)
     ran_s = (world.clock.now_us() - shop.job(job_id)["started_us"]) / SECOND_US
@@ -76,8 +88,7 @@ async def test_a_cluster_has_as_many_nodes_as_it_was_launched_with(tmp_path: Pat
     """Somebody resized the compute of a cluster: what needed all of its nodes waited for them for ever."""
     world = World(tmp_path)
     user = await up(world)
-    [compute], more = world.rows(computes), v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=many))
-    await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], more, None, world.rules))
+    await resize(world, many)
     await world.settle(user.is_over(await user.launch()))
     await world.settle(user.jobs_are("SUCCEEDED", "SUCCEEDED"))
     await world.settle(lambda: world.states(nodes).count("ready") == 2 == len(world.cloud.alive()))
@@ -93,8 +104,7 @@ async def test_a_cluster_that_is_stopped_gets_no_machines_behind_its_back(tmp_pa
     world.cloud.pace.end_s = 30.0
     stop = await user.ask("stop", cluster_name="dev")
     await world.settle(is_in(world, state))
-    [compute], more = world.rows(computes), v1.ComputeSpecPatch(nodes=v1.NodeBounds(desired=3))
-    await world.db.write(lambda tx: compute_verbs.change(tx, compute["id"], more, None, world.rules))
+    await resize(world, 3)
     await world.settle(user.is_over(stop))
     await world.settle(lambda: not world.cloud.alive() and set(world.states(nodes)) == {"deleted"})
     assert state_of(world) == "STOPPED"
