@@ -43,7 +43,7 @@ from sky.store.s3_credentials import Chain, NoCredentialsError
 from sky.store.schema import events
 from sky.store.schema_jobs import artifacts, jobs
 from sky.store.sigv4 import Credentials, Wanted, full_url, presigned, signed_headers
-from sky.store.tenure import NOT_OURS_S, Tenure, Tenured, take_over
+from sky.store.tenure import NOT_OURS_S, OwnerOf, Tenure, Tenured, take_over
 from sky.store.tx import Tx
 
 BY = Credentials("AKIDEXAMPLE", "a/secret+key")
@@ -397,9 +397,7 @@ async def test_files_are_no_longer_offered_before_the_first_is_removed(kept: Kep
 
 
 async def test_files_that_are_anothers_to_remove_are_left_alone_for_hours(kept: Kept, tmp_path: Path) -> None:
-    async def ours() -> Installation:
-        return Installation("ins_ours", FIRST)
-
+    ours = OwnerOf(kept.db)
     place = MarkedFolder(tmp_path / "marked")
     before = Installation("ins_before", FIRST)
     await take_over(place, await place.read(), before, 1)
@@ -410,7 +408,7 @@ async def test_files_that_are_anothers_to_remove_are_left_alone_for_hours(kept: 
     own.clock.advance(30 * DAY_S)
     await own.settle()
     assert await own.left("job_1") == (5, 5, False, 0)
-    await take_over(place, await place.read(), await ours(), 2)
+    await take_over(place, await place.read(), await ours.who(), 2)
     own.clock.advance(round(NOT_OURS_S) - 1)
     assert await own.runner.tick() == 0, "many jobs do not ask a bucket all the time whose it is"
     own.clock.advance(1)
