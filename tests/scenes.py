@@ -38,13 +38,13 @@ STOP_S = 60.0
 
 @dataclass
 class Stage:
-    """Where a page is typed: the session's daemon, and a folder that only this page has."""
+    """Where a page is typed: the daemon of all pages, and a folder that only this page has."""
 
     daemon: RunningDaemon
     folder: Path
 
     def shared(self) -> Typist:
-        """Somebody who speaks to the session's daemon."""
+        """Somebody who speaks to the daemon of all pages."""
         return Typist(Sky(self.daemon.home, self.folder, **self.daemon.environment), self.daemon.url)
 
     @contextmanager
@@ -420,6 +420,15 @@ def anyone(stage: Stage) -> Iterator[Typist]:
     yield stage.shared()
 
 
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """The daemon of all pages, and of no other test: what a reader adds stays, providers and computes too."""
+    running = RunningDaemon(tmp_path_factory.mktemp("readers"), free_port(), dict(SOLD), executed=True)
+    running.start()
+    yield running
+    running.stop()
+
+
 @pytest.fixture
-def stage(daemon: RunningDaemon, tmp_path: Path) -> Stage:
-    return Stage(daemon, tmp_path)
+def stage(readers: RunningDaemon, tmp_path: Path) -> Stage:
+    return Stage(readers, tmp_path)

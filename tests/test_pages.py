@@ -11,11 +11,11 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from tests.scenes import ROOT, SCENES, Stage, anyone, stage
+from tests.scenes import ROOT, SCENES, Stage, anyone, readers, stage
 from tests.test_docs import PAGES, name_of
 from tests.typist import blocks_of
 
-__all__ = ["stage"]
+__all__ = ["readers", "stage"]
 
 TYPED = ("console", "python", "sh", "bash", "py")
 DRAWN = {"docs/reference/commands.md"}

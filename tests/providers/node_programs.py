@@ -35,6 +35,8 @@ import os, subprocess, sys
 pause = [sys.executable, "-c", "import signal; signal.pause()"]
 told = {"SKY_AGENT_NODE": os.environ["SKY_AGENT_NODE"], "TMPDIR": os.path.abspath("tmp")}
 pids = [subprocess.Popen(pause).pid, subprocess.Popen(pause, start_new_session=True, env=told).pid]
+for pid in pids:  # a program is begun before the kernel tells its environment
+    while not open(f"/proc/{pid}/environ", "rb").read(): pass
 with open("told.new", "w") as file: file.write(" ".join(map(str, pids)))
 os.rename("told.new", "told")
 print("the roof is on fire", flush=True)
