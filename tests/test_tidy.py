@@ -2,7 +2,7 @@
 
 Decides: sizes, what a module must say about itself, where a broad ``except``, a clock or a late import may
 stand, and which words may not be in the tree. Never: runs the product.
-Follows: a list here may only shrink. An entry that is no longer needed fails too, so it has to go.
+Follows: each entry of a list here has its reason. One that is no longer needed fails too, so it has to go.
 """
 
 from __future__ import annotations

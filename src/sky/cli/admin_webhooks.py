@@ -17,7 +17,7 @@ from sky.cli.admin_accounts import Account, app
 from sky.cli.app import Output, below, command
 from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.connection import PAGE_ITEMS, Api, reading
-from sky.cli.output import Cell
+from sky.cli.webhook_facts import facts, state
 from sky.client import calls_admin as calls
 from sky.wire import admin
 from sky.wire.webhooks import DeliveryState
@@ -56,13 +56,9 @@ def list_(account: Account, /, *, output_: Output = "table") -> int:
     return 0
 
 
-def _state(webhook: admin.Webhook) -> Cell:
-    return Cell("enabled", "good") if webhook.enabled else Cell("disabled", "busy")
-
-
 def _row(webhook: admin.Webhook) -> tuple[object, ...]:
     age = render.ago(webhook.created_at)
-    return webhook.id, webhook.url, _state(webhook), webhook.pending, webhook.failed, age
+    return webhook.id, webhook.url, state(webhook), webhook.pending, webhook.failed, age
 
 
 @command(
@@ -84,11 +80,7 @@ def _tell(webhook: admin.Webhook, output_: str) -> None:
         return
     output.pairs(
         [
-            ("id", webhook.id),
-            ("url", webhook.url),
-            ("events", "all" if webhook.types is None else ", ".join(webhook.types)),
-            ("state", _state(webhook)),
-            *([("why", webhook.disabled_reason)] if webhook.disabled_reason else []),
+            *facts(webhook),
             ("pending", webhook.pending),
             ("failed", webhook.failed),
             ("created", render.when(webhook.created_at)),

@@ -19,7 +19,7 @@ from sky.cli.computes import LIST_ITEMS, check_limit, tell_more
 from sky.cli.customer import KeyFile, buying, moment
 from sky.cli.errors import usage
 from sky.cli.job_money import app
-from sky.cli.output import Cell
+from sky.cli.webhook_facts import facts, state, types
 from sky.wire import webhooks as wire
 
 webhooks = below(
@@ -220,17 +220,9 @@ def redeliver(
 # ── how they look ───────────────────────────────────────────────────────────────────────────────
 
 
-def _state(webhook: wire.Webhook) -> Cell:
-    return Cell("enabled", "good") if webhook.enabled else Cell("disabled", "busy")
-
-
-def _types(webhook: wire.Webhook) -> str:
-    return "all" if webhook.types is None else ", ".join(webhook.types)
-
-
 def _row(webhook: wire.Webhook) -> tuple[object, ...]:
     age = render.ago(moment(webhook.created_at))
-    return webhook.id, webhook.url, _types(webhook), _state(webhook), age
+    return webhook.id, webhook.url, types(webhook), state(webhook), age
 
 
 def _delivery(one: wire.Delivery) -> tuple[object, ...]:
@@ -245,11 +237,7 @@ def _tell(webhook: wire.Webhook, output_: str) -> None:
         return
     output.pairs(
         [
-            ("id", webhook.id),
-            ("url", webhook.url),
-            ("events", _types(webhook)),
-            ("state", _state(webhook)),
-            *([("why", webhook.disabled_reason)] if webhook.disabled_reason else []),
+            *facts(webhook),
             ("created", render.when(moment(webhook.created_at))),
         ]
     )
