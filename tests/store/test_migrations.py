@@ -260,22 +260,28 @@ LOOKED_FOR: dict[str, Callable[[sa.Connection], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", LOOKED_FOR)
-def test_what_is_open_is_found_without_reading_all_that_ever_was(tmp_path: Path, what: str) -> None:
+def _plans(tmp_path: Path, ask: Callable[[sa.Connection], object], *rows: tuple[str, dict[str, Any]]) -> Any:
+    """What is asked of a new database with these rows, each with the steps by which it is found."""
     url = f"sqlite:///{tmp_path / 'sky.db'}"
     upgrade(url)
     engine = sa.create_engine(url)
     said: list[str] = []
     with engine.connect() as connection:
-        for table, rows in (("clusters", [_cluster()]), ("cluster_jobs", _jobs())):
-            for row in rows:
-                _insert(connection, table, row)
+        for table, row in rows:
+            _insert(connection, table, row)
         driver: Any = connection.connection.dbapi_connection
         driver.set_trace_callback(said.append)
-        LOOKED_FOR[what](connection)
+        ask(connection)
         driver.set_trace_callback(None)
-        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all() for text in said]
+        plans = [(text, connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all()) for text in said]
     engine.dispose()
+    return plans
+
+
+@pytest.mark.parametrize("what", LOOKED_FOR)
+def test_what_is_open_is_found_without_reading_all_that_ever_was(tmp_path: Path, what: str) -> None:
+    rows = [("clusters", _cluster()), *(("cluster_jobs", job) for job in _jobs())]
+    plans = [plan for _, plan in _plans(tmp_path, LOOKED_FOR[what], *rows)]
     assert plans
     steps = [step.detail for plan in plans for step in plan if step.detail not in ALONGSIDE]
     assert steps
@@ -285,19 +291,11 @@ def test_what_is_open_is_found_without_reading_all_that_ever_was(tmp_path: Path,
 
 
 def test_nodes_that_are_over_are_not_read_to_count_the_others(tmp_path: Path) -> None:
-    upgrade(f"sqlite:///{tmp_path / 'sky.db'}")
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'sky.db'}")
-    said: list[str] = []
-    with engine.connect() as connection:
-        driver: Any = connection.connection.dbapi_connection
-        driver.set_trace_callback(said.append)
+    def ask(connection: sa.Connection) -> None:
         standing(connection, 5)
         nodes.machines_of(connection, "prv_1")
-        driver.set_trace_callback(None)
-        plans = [
-            connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all() for text in said if "nodes" in text
-        ]
-    engine.dispose()
+
+    plans = [plan for text, plan in _plans(tmp_path, ask) if "nodes" in text]
     assert len(plans) == 2
     assert all("ix_nodes_not_over" in plan[0].detail for plan in plans), plans
 
@@ -314,16 +312,7 @@ def test_nodes_that_are_over_are_not_read_to_count_the_others(tmp_path: Path) ->
 def test_calls_in_a_state_that_few_are_in_are_read_without_the_others(
     tmp_path: Path, state: str, index: str
 ) -> None:
-    upgrade(f"sqlite:///{tmp_path / 'sky.db'}")
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'sky.db'}")
-    said: list[str] = []
-    with engine.connect() as connection:
-        driver: Any = connection.connection.dbapi_connection
-        driver.set_trace_callback(said.append)
-        tasks.page(connection, cursor=None, limit=9, state=state)
-        driver.set_trace_callback(None)
-        [plan] = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all() for text in said]
-    engine.dispose()
+    [(_, plan)] = _plans(tmp_path, lambda c: tasks.page(c, cursor=None, limit=9, state=state))
     assert [step.detail.partition(" USING ")[2].split()[:2] for step in plan] == [["INDEX", index]]
 
 
@@ -331,22 +320,15 @@ def test_calls_in_a_state_that_few_are_in_are_read_without_the_others(
 def test_a_page_of_what_was_sent_to_a_webhook_is_read_without_the_rest(
     tmp_path: Path, state: str | None
 ) -> None:
-    upgrade(f"sqlite:///{tmp_path / 'sky.db'}")
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'sky.db'}")
-    said: list[str] = []
-    with engine.connect() as connection:
-        hook = {"owner": "account:a", "url": "u", "secrets": b"", "enabled": True, "after_seq": 0}
-        _insert(connection, "webhooks", {**hook, "id": "whk_1", "created_us": 0})
-        driver: Any = connection.connection.dbapi_connection
-        driver.set_trace_callback(said.append)
+    def ask(connection: sa.Connection) -> None:
         sent_views.sent(connection, "whk_1", state, cursor=None, limit=9)
         sent_views.webhook(connection, "whk_1")
         webhooks.page(connection, "whk_1", 7, 9)
-        driver.set_trace_callback(None)
-        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all() for text in said]
-    engine.dispose()
+
+    hook = {"owner": "account:a", "url": "u", "secrets": b"", "enabled": True, "after_seq": 0}
+    plans = _plans(tmp_path, ask, ("webhooks", {**hook, "id": "whk_1", "created_us": 0}))
     steps = [
-        step.detail for plan in plans for step in plan if "deliver" in step.detail or "TREE" in step.detail
+        step.detail for _, plan in plans for step in plan if "deliver" in step.detail or "TREE" in step.detail
     ]
     assert all(step.startswith("SEARCH deliveries USING") for step in steps), steps
     assert len(steps) == 4, "a page, two counts, and the page that its owner sees"
