@@ -58,6 +58,45 @@ def test_the_provider_of_the_page_conforms(folder: Path) -> None:
     assert re.search(r"Ran \d\d tests", done.stderr), done.stderr
 
 
+LATER = """
+import test_shells
+from skyfleet_shells import ShellsProvider
+
+from sky.providers.base import AgainLater
+
+asked = set()
+
+
+def first(call):
+    if call not in asked:
+        asked.add(call)
+        raise AgainLater(f"{call} is not known yet")
+
+
+class Later(ShellsProvider):
+    async def launch(self, order):
+        machine = await super().launch(order)
+        first((self.home, "launch", order.tag))
+        return machine
+
+    async def terminate(self, tag, machine_id):
+        await super().terminate(tag, machine_id)
+        if tag != "nod_never0bought0by0anybody000":
+            first((self.home, "terminate", tag))
+
+
+test_shells.ShellsProvider = Later
+TestShells = test_shells.TestShells
+"""
+
+
+def test_a_provider_may_say_later_of_what_it_was_asked_for_the_first_time(folder: Path) -> None:
+    (folder / "test_later.py").write_text(LATER)
+    done = python(folder, "-m", "unittest", "test_later")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Ran \d\d tests", done.stderr), done.stderr
+
+
 def test_its_entry_point_makes_its_kind_known(folder: Path) -> None:
     tried = (
         "from sky.providers.registry import check_config, standard\n"

@@ -108,7 +108,7 @@ class ProviderContract:
     async def test_launched_machine_runs_and_is_listed(self) -> None:
         """Launch names a machine; find and the listing show the same one."""
         provider, order = self.provider(), await self.order("nod_listed")
-        machine = await provider.launch(order)
+        machine = await self.buy(provider, order)
         assert machine.tag == order.tag, f"the machine carries the tag, not {machine.tag}"
         assert machine.state != "gone", machine.reason
         found = await self.until_running(provider, order.tag)
@@ -122,9 +122,10 @@ class ProviderContract:
     async def test_launch_twice_is_one_machine(self) -> None:
         """One after the other, and both at once."""
         provider, order = self.provider(), await self.order("nod_twice")
-        first = await provider.launch(order)
-        second = await provider.launch(order)
-        third, fourth = await asyncio.gather(provider.launch(order), self.provider().launch(order))
+        first = await self.buy(provider, order)
+        second = await self.buy(provider, order)
+        both = self.buy(provider, order), self.buy(self.provider(), order)
+        third, fourth = await asyncio.gather(*both)
         assert {first.id, second.id, third.id, fourth.id} == {first.id}, "a tag has one machine"
         await self.until_running(provider, order.tag)
         assert await self.living() == [order.tag]
@@ -136,7 +137,7 @@ class ProviderContract:
         await asyncio.sleep(0)
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
-        machine = await self.provider().launch(order)
+        machine = await self.buy(self.provider(), order)
         found = await self.until_running(self.provider(), order.tag)
         assert found.id == machine.id, "the machine is the one that was bought first"
         assert await self.living() == [order.tag]
@@ -167,10 +168,10 @@ class ProviderContract:
     async def test_machines_outlive_the_daemon(self) -> None:
         """A provider that was made later finds, and ends, what an earlier one has bought."""
         order = await self.order("nod_outlives")
-        machine = await self.provider().launch(order)
+        machine = await self.buy(self.provider(), order)
         found = await self.until_running(self.provider(), order.tag)
         assert found.id == machine.id
-        await self.provider().terminate(order.tag, machine.id)
+        await self.end(self.provider(), order.tag, machine.id)
         await self.until_gone(self.provider(), order.tag)
 
     # ── ending ──────────────────────────────────────────────────────────────────────────────────
@@ -185,13 +186,10 @@ class ProviderContract:
     async def test_terminate_twice(self) -> None:
         """Each call returns soon; the machine ends once, and ending what has ended is done."""
         provider, order = self.provider(), await self.order("nod_ends")
-        machine = await provider.launch(order)
+        machine = await self.buy(provider, order)
         await self.until_running(provider, order.tag)
-        loop = asyncio.get_running_loop()
         for _ in range(2):
-            begun_s = loop.time()
-            await provider.terminate(order.tag, machine.id)
-            took_s = loop.time() - begun_s
+            took_s = await self.end(provider, order.tag, machine.id)
             assert took_s < TERMINATE_SECONDS_MAX, f"terminate took {took_s:.1f} s"
         await self.until_gone(provider, order.tag)
         await provider.terminate(order.tag, machine.id)
@@ -202,18 +200,18 @@ class ProviderContract:
     async def test_terminate_without_the_machine_id(self) -> None:
         """The answer to launch was never seen, so only the tag is known."""
         order = await self.order("nod_nameless")
-        await self.provider().launch(order)
-        await self.provider().terminate(order.tag, None)
+        await self.buy(self.provider(), order)
+        await self.end(self.provider(), order.tag, None)
         await self.until_gone(self.provider(), order.tag)
 
     async def test_ending_one_leaves_the_others(self) -> None:
         """Tags that begin alike are different machines."""
         provider = self.provider()
         first, second = await self.order("nod_one"), await self.order("nod_one_more")
-        machines = [await provider.launch(first), await provider.launch(second)]
+        machines = [await self.buy(provider, first), await self.buy(provider, second)]
         assert machines[0].id != machines[1].id, "two tags are two machines"
         await self.until_running(provider, second.tag)
-        await provider.terminate(first.tag, machines[0].id)
+        await self.end(provider, first.tag, machines[0].id)
         await self.until_gone(provider, first.tag)
         assert await self.living() == [second.tag]
 
@@ -225,16 +223,16 @@ class ProviderContract:
         if keeper is None:
             return
         order = replace(await self.order("nod_first"), disk="dsk-one")
-        first = await keeper.launch(order)
+        first = await self.buy(keeper, order)
         await self.until_running(keeper, order.tag)
         for _ in range(2):
             assert await keeper.disks() == ("dsk-one",), "a disk is listed from the launch on"
         for _ in range(2):
-            await keeper.terminate(order.tag, first.id, keep_disk=True)
+            await self.end(keeper, order.tag, first.id, keep_disk=True)
         await self.until_gone(keeper, order.tag)
         assert await keeper.disks() == ("dsk-one",), "a disk that is kept outlives its machine"
         then = replace(await self.order("nod_second"), disk="dsk-one")
-        second, again = await keeper.launch(then), await keeper.launch(then)
+        second, again = await self.buy(keeper, then), await self.buy(keeper, then)
         assert second.tag == again.tag == then.tag, "the next machine carries its own tag"
         assert second.id == again.id, "launched twice, it is one machine"
         await self.until_running(keeper, then.tag)
@@ -248,7 +246,7 @@ class ProviderContract:
         if keeper is None:
             return
         order = replace(await self.order("nod_user"), disk="dsk-used")
-        await keeper.launch(order)
+        await self.buy(keeper, order)
         await self.until_running(keeper, order.tag)
         other = replace(await self.order("nod_other"), disk="dsk-used")
         for _ in range(2):
@@ -263,8 +261,8 @@ class ProviderContract:
         if keeper is None:
             return
         order = replace(await self.order("nod_last"), disk="dsk-goes")
-        machine = await keeper.launch(order)
-        await keeper.terminate(order.tag, machine.id, keep_disk=False)
+        machine = await self.buy(keeper, order)
+        await self.end(keeper, order.tag, machine.id, keep_disk=False)
         await self.until_gone(keeper, order.tag)
         await self._until(lambda: _removed(keeper, "dsk-goes"), self.gone_within_seconds, "the disk goes")
         for _ in range(2):
@@ -287,6 +285,23 @@ class ProviderContract:
         if self.virtual_time():
             await self.wait(self.described.capabilities.settle_seconds)
         return sorted(machine.tag for machine in await self.provider().machines() if machine.state != "gone")
+
+    async def buy(self, provider: Provider, order: LaunchOrder) -> Machine:
+        """The machine of an order, which is given again while the provider says later, as the daemon does."""
+        what = f"{order.tag} is bought"
+        return await self._until(lambda: provider.launch(order), self.running_within_seconds, what)
+
+    async def end(self, provider: Provider, tag: str, machine_id: str | None, **keep_disk: bool) -> float:
+        """Ask for a machine's end until the request was taken; the seconds that the call for it took."""
+        loop = asyncio.get_running_loop()
+
+        async def asked() -> tuple[float]:
+            begun_s = loop.time()
+            await provider.terminate(tag, machine_id, **keep_disk)
+            return (loop.time() - begun_s,)
+
+        [took_s] = await self._until(asked, self.gone_within_seconds, f"the end of {tag} is asked for")
+        return took_s
 
     async def until_running(self, provider: Provider, tag: str) -> Machine:
         """The machine of ``tag`` once it runs. Fails when it is gone, or when it takes too long."""
