@@ -62,6 +62,40 @@ def test_launch_prints_what_each_node_printed_and_nothing_else(there: tuple[str,
     assert ended.err.splitlines()[-1] == f"submitted as job 1 of {name}"
 
 
+def test_what_a_setup_prints_is_shown_while_it_runs_and_once(on_daemon: Sky) -> None:
+    name, go = unique("set"), on_daemon.folder / "go"
+    task = on_daemon.folder / "setup.yaml"
+    task.write_text(
+        "num_nodes: 2\n"
+        f"setup: echo begun $SKY_NODE_RANK; until [ -e {go} ]; do sleep 0.1; done; echo prepared\n"
+        "run: echo done\n"
+    )
+    launching = on_daemon.begin("launch", "-c", name, task.name)
+    try:
+        assert launching.stdout is not None
+        assert launching.stderr is not None
+        begun = [launching.stdout.readline() for _ in range(2)]
+        assert sorted(begun) == [f"(setup, rank={rank}) begun {rank}\n" for rank in range(2)]
+        go.touch()
+        rest, said = launching.communicate(timeout=60)
+    finally:
+        launching.kill()
+    assert sorted(rest.splitlines()) == [
+        *(f"(setup, rank={rank}) prepared" for rank in range(2)),
+        *(f"(task, rank={rank}) done" for rank in range(2)),
+    ]
+    assert launching.returncode == 0
+    assert said.splitlines()[-1] == f"submitted as job 1 of {name}"
+    task.write_text("setup: echo broken; exit 7\nrun: echo never\n")
+    failed, detached = on_daemon("launch", "-c", name, task.name), on_daemon("launch", "-dc", name, task.name)
+    assert (failed.check(1).out, detached.check(1).out) == ("(setup) broken\n", "")
+    assert "ended with 7" in failed.err
+    assert "ended with 7" in detached.err
+    as_json = on_daemon("launch", "-c", name, task.name, "-o", "json")
+    assert (as_json.check(1).out, "(setup) broken\n" in as_json.err) == ("", True)
+    on_daemon("down", name, "--yes").check()
+
+
 def test_lists_fit_eighty_columns_and_name_what_is_there(on_daemon: Sky, there: tuple[str, Ended]) -> None:
     name, _ = there
     words = [

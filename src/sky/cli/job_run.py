@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from sky.cli import output
 from sky.cli.cluster_jobs import follow_job
-from sky.cli.scripted import LiveRequest, plain, result
+from sky.cli.scripted import LiveRequest, SetupBegins, plain, result
 from sky.client import sdk
 
 HOW_ENDED = {
@@ -65,20 +65,29 @@ def carry_out(ask: Callable[[], str], cluster: str | None, manner: Manner, *, sh
     request_id = ask()
     if manner.later:
         return Ran(str(request_id), cluster, None, 0)
-    live = LiveRequest(sys.stderr, machines=not shown)
-    with output.waiting(f"{cluster or 'the cluster'} is made ready …"):
-        job_id, handle = sdk.stream_and_get(request_id, output_stream=live)
-    name = handle["cluster_name"] if handle is not None else cluster
-    if job_id is None or name is None or manner.detach:
-        return Ran(str(request_id), name, job_id, 0, handle=handle)
-    output.note(f"submitted as job {job_id} of {name}")
+    live = LiveRequest(sys.stderr, machines=not shown, setup=manner.detach)
     stream = sys.stderr if manner.format == "json" else sys.stdout
-    code = follow_job(name, job_id, stream=stream)
+    try:
+        with output.waiting(f"{cluster or 'the cluster'} is made ready …"):
+            job_id, handle = sdk.stream_and_get(request_id, output_stream=live)
+        name = handle["cluster_name"] if handle is not None else cluster
+        if job_id is None or name is None or manner.detach:
+            return Ran(str(request_id), name, job_id, 0, handle=handle)
+        code = _follow(name, job_id, stream)
+    except SetupBegins as begins:
+        code = _follow(begins.cluster, begins.number, stream)
+        job_id, handle = sdk.get(request_id)  # it is over, as its job is; or raises why it failed
+        name = begins.cluster
     status = None
     if manner.format == "json":
         states = dict(result(sdk.job_status(name, [job_id]), "asking for the state"))
         status = plain(states.get(job_id))
     return Ran(str(request_id), name, job_id, code, status, handle)
+
+
+def _follow(cluster: str, number: int, stream: TextIO) -> int:
+    output.note(f"submitted as job {number} of {cluster}")
+    return follow_job(cluster, number, stream=stream)
 
 
 def tell(ran: Ran, manner: Manner) -> int:

@@ -9,6 +9,7 @@ request alone on standard output.
 from __future__ import annotations
 
 import fnmatch
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -30,6 +31,8 @@ AT_ONCE_MAX = 16
 """How many clusters are waited for at the same time."""
 TABLE_MARK, BEHIND_TABLE_MARK = "machines for ", "launching cluster "
 """What the lines begin with that are above and behind the machines that would do."""
+SETUP_BEGINS = re.compile(r"the setup of job (\d+) runs: `sky logs (\S+) ")
+"""What a launch says as soon as its job prints something: the job's number, and the cluster's name."""
 NAMES_SHOWN_MAX = 6
 PATTERN_SIGNS = "*?["
 
@@ -74,17 +77,31 @@ class Live:
         output.raw(text, self._stream)
 
 
+class SetupBegins(Exception):
+    """A request's job prints from now on: there is more to follow than what the request says."""
+
+    def __init__(self, cluster: str, number: int) -> None:
+        super().__init__(f"the setup of job {number} of {cluster} begins")
+        self.cluster = cluster
+        self.number = number
+
+
 class LiveRequest(Live):
-    """The same for what a request says. ``machines``: whether its table of machines is shown too."""
+    """The same for what a request says. ``machines``: whether its table of machines is shown too; ``setup``:
+    whether that a setup begins is shown, or raised."""
 
     _inside = False
 
-    def __init__(self, stream: TextIO, *, machines: bool = True) -> None:
+    def __init__(self, stream: TextIO, *, machines: bool = True, setup: bool = True) -> None:
         super().__init__(stream)
         self._machines = machines
+        self._setup = setup
 
     def write(self, text: str, /) -> None:
-        """Show a line, unless it is of that table."""
+        """Show a line, unless it is of that table. Raises SetupBegins."""
+        begins = None if self._setup else SETUP_BEGINS.match(text)
+        if begins is not None:
+            raise SetupBegins(begins[2], int(begins[1]))
         if not self._machines and text.startswith(TABLE_MARK):
             self._inside = True
         self._inside = self._inside and not text.startswith(BEHIND_TABLE_MARK)
