@@ -108,6 +108,7 @@ async def test_python_has_the_same_and_awaits_it(
     with sky.Jobs(url, customer.key) as jobs:
         made = jobs.webhooks.add(receiver.url, ["job.succeeded"])
         assert isinstance(made.secret, str)
+        assert jobs.webhooks.change(made.id, types="job.failed").types == ("job.failed",)
         assert jobs.webhooks.change(made.id, all_types=True).types is None
         customer.ended(customer.submit().json()["id"])
         sent = wait(lambda: [one for one in jobs.webhooks.deliveries(made.id) if one.state == "delivered"])

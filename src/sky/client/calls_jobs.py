@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from sky.client.lists import names
 from sky.client.request import IS_JSON as JSON
 from sky.client.request import (
     TRANSFER_S,
@@ -148,9 +149,14 @@ def get_file(url: str, beginning_at: int = 0) -> Call[bytes]:
 
 def add_webhook(url: str, types: Sequence[str] | None = None) -> Call[webhooks.Webhook]:
     """Have events sent somewhere. Not sent twice: each would be an endpoint."""
-    body = encoder.encode(webhooks.WebhookCreate(url=url, types=UNSET if types is None else tuple(types)))
+    body = encoder.encode(webhooks.WebhookCreate(url=url, types=_types(types)))
     where = _at("webhook_endpoints")
     return Call("POST", where, read_as(webhooks.Webhook), (), (JSON,), body, repeatable=False)
+
+
+def _types(given: Sequence[str] | str | None) -> tuple[str, ...] | UnsetType:
+    found = names("types", given)
+    return UNSET if found is None else found
 
 
 def list_webhooks() -> Call[webhooks.WebhookList]:
@@ -174,7 +180,7 @@ def change_webhook(
     """Change an endpoint. Said twice, it is the same."""
     patch = webhooks.WebhookPatch(
         url=UNSET if url is None else url,
-        types=None if all_types else UNSET if types is None else tuple(types),
+        types=None if all_types else _types(types),
         enabled=UNSET if enabled is None else enabled,
     )
     where = _at("webhook_endpoints", webhook)

@@ -235,8 +235,10 @@ def _nobody_serves(chosen: Settings) -> Generator[None]:
     with open(chosen.home / "daemon.lock", "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise BackupError("a daemon runs there: stop it first, with `sky server stop`") from error
+        except OSError as error:
+            raise BackupError(f"{lock.name} cannot be locked: {error.strerror}") from error
         _refuse_served(chosen.database_url)
         yield
 
