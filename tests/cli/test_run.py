@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -179,6 +180,42 @@ def test_ctrl_c_ends_the_call(on_daemon: Any, dev: str, files: None) -> None:
     ended = on_daemon("task", "result", task, "--wait", "60")
     assert ended.code != 0
     assert on_daemon("task", "get", task, "-o", "json").check().json()["state"] == "cancelled"
+
+
+AT_ONCE = """
+import os
+import signal
+import sys
+
+from sky.cli.main import main
+from sky.client.events import Reader
+
+start = Reader.start
+
+def then_ctrl_c(reader):
+    start(reader)
+    os.kill(os.getpid(), signal.SIGINT)
+
+Reader.start = then_ctrl_c
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_ctrl_c_as_soon_as_a_call_is_sent_ends_it_too(on_daemon: Any, dev: str, files: None) -> None:
+    words = ["run", "--compute", dev, "work.py:slow", "--seconds", "50"]
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ONCE, *words],
+        env=on_daemon.environment,
+        cwd=on_daemon.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    [said] = [line for line in done.stderr.splitlines() if "was asked to end" in line]
+    assert on_daemon("task", "result", said.split()[0], "--wait", "60").code != 0
+    assert on_daemon("task", "get", said.split()[0], "-o", "json").check().json()["state"] == "cancelled"
 
 
 def test_ctrl_c_on_a_temporary_compute_is_a_cancelled_call(on_daemon: Any, files: None) -> None:

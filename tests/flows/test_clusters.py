@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
+from tests.databases import IN_A_FILE
 from tests.flows.places import every
 from tests.flows.test_requests import User
 from tests.flows.world import World, keep_running
@@ -475,7 +476,7 @@ async def test_a_cluster_does_not_shrink_by_itself_where_its_compute_was_allowed
     world.close()
 
 
-@pytest.mark.parametrize("spec", ["{}", "{nonsense"])
+@pytest.mark.parametrize("spec", ["{}", pytest.param("{nonsense", marks=IN_A_FILE)])
 async def test_a_cluster_whose_definition_cannot_be_read_is_taken_down(tmp_path: Path, spec: str) -> None:
     world = World(tmp_path)
     user = await up(world)

@@ -201,37 +201,44 @@ def _carry_out(
     """Send it, print what it prints, wait for its end."""
     ready = outgoing.prepare(pending)
     create = calls.create_task(ready.task(compute, dispatch, f"cli-{secrets.token_hex(8)}"))
+    console, settler = Console(ranks=many), Settler(http)
+    task: v1.Task | None = None
+    reader: Reader | None = None
+    # Wherever between these steps Ctrl-C comes, the call is ended, and what became of it is said.
     try:
         task = flows.run(http, flows.submit(create, (ready.function,), ready.blobs))
-    except KeyboardInterrupt:
-        if not take_back(http, create):
-            output.note(f"it may run all the same: `sky task list --compute {compute}` shows it")
-        raise
-    console = Console(ranks=many)
-    console.expect(task.id)
-    reader = Reader(Follower(http, task=task.id, after=0), lambda seen: _heard(console, seen))
-    reader.start()
-    settler = Settler(http)
-    try:
+        console.expect(task.id)
+        reader = Reader(Follower(http, task=task.id, after=0), lambda seen: _heard(console, seen))
+        reader.start()
         if dispatch == "stream":
-            source = Source(
-                http,
-                settler,
-                submit=lambda: task.id,
-                printed=console.settle,
-                abandon=lambda name: end(http, name, PATIENCE_S),
-            )
-            return Settled(source.items(), None, task.id)
-        settled = _wait(http, task.id, settler)
+            return Settled(_source(http, settler, console, task.id).items(), None, task.id)
+        settled = _wait(task.id, settler)
         if dispatch == "all" and settled.error is None:
             payloads = flows.run(http, flows.results_by_rank(task.id))
             settled = settler.of_payloads(payloads, task.id, settled.console_lines)
         console.settle(task.id, settled.console_lines)
         return settled
+    except KeyboardInterrupt:
+        if task is not None:
+            _end(http, task.id, settler)
+        elif not take_back(http, create):
+            output.note(f"it may run all the same: `sky task list --compute {compute}` shows it")
+        raise
     finally:
         if dispatch != "stream":
-            reader.close()
+            if reader is not None:
+                reader.close()
             console.close()
+
+
+def _source(http: Http, settler: Settler, console: Console, task: str) -> Source:
+    return Source(
+        http,
+        settler,
+        submit=lambda: task,
+        printed=console.settle,
+        abandon=lambda name: end(http, name, PATIENCE_S),
+    )
 
 
 def _heard(console: Console, seen: Seen) -> None:
@@ -239,19 +246,20 @@ def _heard(console: Console, seen: Seen) -> None:
         console.heard(seen.event)
 
 
-def _wait(http: Http, task: str, settler: Settler) -> Settled[Any]:
-    try:
-        while True:
-            settled = settler.fetch(task, RESULT_WAIT_S)
-            if settled is not None:
-                return settled
-    except KeyboardInterrupt:
-        asked = end(http, task, PATIENCE_S)
-        output.note(f"{task} was asked to end" if asked else f"{task} may go on: `sky task cancel {task}`")
-        # What is stopped before its machine goes is known to be cancelled.
-        with contextlib.suppress(SkyError):
-            settler.fetch(task, STOPPED_WAIT_S)
-        raise
+def _wait(task: str, settler: Settler) -> Settled[Any]:
+    while True:
+        settled = settler.fetch(task, RESULT_WAIT_S)
+        if settled is not None:
+            return settled
+
+
+def _end(http: Http, task: str, settler: Settler) -> None:
+    """Have a call end that nobody waits for any more."""
+    asked = end(http, task, PATIENCE_S)
+    output.note(f"{task} was asked to end" if asked else f"{task} may go on: `sky task cancel {task}`")
+    # What is stopped before its machine goes is known to be cancelled.
+    with contextlib.suppress(SkyError):
+        settler.fetch(task, STOPPED_WAIT_S)
 
 
 # ── what is printed ─────────────────────────────────────────────────────────────────────────────
